@@ -31,6 +31,8 @@ pub enum Bug {
     AssumeDone,
     /// A follower ignores deletions.
     IgnoreDeletions,
+    /// Writes to a full disk look as if they had worked.
+    IgnoreFullDisk,
 }
 
 impl Bug {

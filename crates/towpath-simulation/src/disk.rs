@@ -4,12 +4,16 @@
 //! knows the end of what was synced. A kill leaves all that was written, as the kernel would write it. A lost power takes
 //! any part of what was not synced: it cuts a journal there, or leaves zeros in the place of its end or of one block. Other
 //! files are left as they are: `cargo xtask lost-power` has the changes of all files.
+//!
+//! A disk that fills up has so many bytes left for what the store's own threads write in new places; after that writes
+//! fail, some of them half-way, until there is space again.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -28,17 +32,35 @@ pub struct Disk {
     pub gate: Arc<Gate>,
     /// Ends of what is durable, by journal.
     durable: Mutex<HashMap<PathBuf, u64>>,
+    /// Bytes that are free while the disk fills up; `None` where there is more than anybody needs.
+    free: Mutex<Option<u64>>,
+    /// Writes that found no space, since the last look.
+    refused: AtomicU64,
+    /// True if the store cannot be opened again without space.
+    needs_space: AtomicBool,
+    /// True if writes to the full disk look as if they had worked: a planted bug.
+    is_pretending: AtomicBool,
 }
 
 /// Disks of the nodes that run.
 static DISKS: Mutex<Vec<Arc<Disk>>> = Mutex::new(Vec::new());
+/// True while a disk fills up or is full, so that no other write is looked at.
+static IS_ANY_FULL: AtomicBool = AtomicBool::new(false);
 
 impl Disk {
     /// Registers the disk in a folder.
     pub fn mount(folder: &Path) -> io::Result<Arc<Self>> {
         fs::create_dir_all(folder)?;
         let folder = folder.canonicalize()?;
-        let disk = Arc::new(Self { folder, gate: Arc::default(), durable: Mutex::default() });
+        let disk = Arc::new(Self {
+            folder,
+            gate: Arc::default(),
+            durable: Mutex::default(),
+            free: Mutex::default(),
+            refused: AtomicU64::default(),
+            needs_space: AtomicBool::default(),
+            is_pretending: AtomicBool::default(),
+        });
         DISKS.lock().push(disk.clone());
         Ok(disk)
     }
@@ -78,7 +100,27 @@ impl Disk {
             }
             new.durable.lock().insert(copied, *end);
         }
+        // Last: the model itself needs no space.
+        new.is_pretending.store(self.is_pretending.load(Ordering::Relaxed), Ordering::Relaxed);
+        *new.free.lock() = *self.free.lock();
         Ok(new)
+    }
+
+    /// Leaves so many bytes free; `None` for more than anybody needs.
+    pub fn set_free(&self, free: Option<u64>, is_pretending: bool) {
+        *self.free.lock() = free;
+        self.is_pretending.store(is_pretending, Ordering::Relaxed);
+        IS_ANY_FULL.store(DISKS.lock().iter().any(|disk| disk.free.lock().is_some()), Ordering::Relaxed);
+    }
+
+    /// Returns true, once, if the store waits for space to be opened again.
+    pub fn take_need(&self) -> bool {
+        self.needs_space.swap(false, Ordering::Relaxed)
+    }
+
+    /// Returns the number of writes that found no space since the last call.
+    pub fn take_refused(&self) -> u64 {
+        self.refused.swap(0, Ordering::Relaxed)
     }
 
     /// Copies the disk to a folder that is no disk of a node, with one bit of the storage engine's files flipped.
@@ -126,6 +168,52 @@ impl Disk {
     pub fn remove(&self) {
         DISKS.lock().retain(|disk| disk.folder != self.folder);
         drop(fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// Part of a write that has room on its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// All of it.
+    All,
+    /// So many bytes, at least one.
+    Part(usize),
+    /// Nothing.
+    None,
+    /// Nothing, and the write says that it worked.
+    Pretended,
+}
+
+/// Notes that a store cannot be opened again, because a file of it found no space.
+pub(crate) fn wait_for_space(path: &Path) {
+    if let Some(disk) = DISKS.lock().iter().find(|disk| path.starts_with(&disk.folder)) {
+        disk.needs_space.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns true if any disk fills up or is full.
+pub(crate) fn is_any_full() -> bool {
+    IS_ANY_FULL.load(Ordering::Relaxed)
+}
+
+/// Takes the room of a write to a file. `in_place` tells how many of its bytes have their place already: they need no space.
+pub(crate) fn room(path: &Path, length: usize, in_place: impl FnOnce() -> usize) -> Room {
+    let disk = DISKS.lock().iter().find(|disk| path.starts_with(&disk.folder)).cloned();
+    let Some(disk) = disk else { return Room::All };
+    let mut free = disk.free.lock();
+    let Some(free) = free.as_mut() else { return Room::All };
+    let in_place = in_place();
+    let new = length.saturating_sub(in_place) as u64;
+    let taken = new.min(*free);
+    *free -= taken;
+    match in_place.min(length) + taken as usize {
+        fits if fits == length => Room::All,
+        _ if disk.is_pretending.load(Ordering::Relaxed) => Room::Pretended,
+        0 => {
+            disk.refused.fetch_add(1, Ordering::Relaxed);
+            Room::None
+        }
+        fits => Room::Part(fits),
     }
 }
 

@@ -3,7 +3,7 @@
 //! | part | real | modelled |
 //! |---|---|---|
 //! | nodes | engine, protocols, sources, mirrors, background tasks, router, hyper | the listener; long polls wait in hyper, as those of encrypted connections |
-//! | store | deciding, applying, notifying, reading, the engine with its files | when the commit thread runs ([`gate`]), syncs and crashes ([`disk`]) |
+//! | store | deciding, applying, notifying, reading, the engine with its files | when the commit thread runs ([`gate`]), syncs, crashes and full disks ([`disk`]) |
 //! | clients | fetcher, discovery, followers, their driver | the output: a copy that is saved as a database would ([`follower`]) |
 //! | network | HTTP on both sides | the streams that carry it ([`network`]) |
 //! | time, randomness | all uses of them | the functions of the C library that tell them ([`system`]) |

@@ -16,6 +16,7 @@ use towpath_proto::feed_id::FeedId;
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use towpath_store::{ReadLimit, Store};
 
+use crate::bug::Bug;
 use crate::disk::{Disk, Remains};
 use crate::network::{Address, SimulatedNetwork};
 use crate::store::{SimulatedStore, block_on};
@@ -74,6 +75,11 @@ impl Node {
     /// Returns the store of a node that is on.
     pub fn store(&self) -> Option<&Arc<SimulatedStore>> {
         self.running.as_ref().map(|running| &running.store)
+    }
+
+    /// Leaves so many bytes of its disk free; `None` for more than it needs.
+    pub fn set_free(&self, free: Option<u64>) {
+        self.disk.set_free(free, self.world.has(Bug::IgnoreFullDisk));
     }
 
     /// Starts the node on its disk.

@@ -33,6 +33,9 @@ const MOST_TASKS: usize = 300;
 /// Longest wait for a moment at which a kill does most harm.
 const AMBUSH: Duration = Duration::from_secs(300);
 
+/// Most bytes that are left on a disk that fills up: minutes of publishing.
+const FILLING: u64 = 60_000;
+
 /// Host of the node that is published to.
 const ORIGIN: &str = "origin.test";
 /// Host of the node that mirrors and polls.
@@ -183,6 +186,14 @@ impl Simulation {
         }
         trace!("faults: {faults:?}");
         world.faults.send_replace(faults);
+        for node in &self.nodes {
+            let free = (!is_calm && world.percent(15)).then(|| world.below(FILLING));
+            if let Some(free) = free {
+                trace!("{}: {free} bytes are left on the disk", node.host);
+                count("disks that fill up");
+            }
+            node.set_free(free);
+        }
     }
 
     /// Kills what is chosen.
@@ -250,6 +261,7 @@ impl Simulation {
         self.works.send_replace(false);
         trace!("all faults end");
         self.world.faults.send_replace(Faults::default());
+        self.nodes.iter().for_each(|node| node.set_free(None));
         for node in 0..self.nodes.len() {
             if !self.nodes[node].is_on() {
                 self.start(node).await?;
@@ -265,6 +277,13 @@ impl Simulation {
         let begun = system::elapsed();
         // What was on its way arrives.
         sleep(Duration::from_secs(150)).await;
+        for node in &self.nodes {
+            let Some(store) = node.store() else { continue };
+            // A disk that was full has space again, and no sync fails.
+            let written = timeout(START, store.probe()).await;
+            let written = written.map_err(|_| format!("a write of {} waits for ever", node.host))?;
+            written.map_err(|e| format!("{} takes no writes after all faults ended: {e}", node.host))?;
+        }
         loop {
             for node in 0..self.nodes.len() {
                 self.verify(node).await?;

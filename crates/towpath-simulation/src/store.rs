@@ -29,7 +29,7 @@ use crate::bug::Bug;
 use crate::disk::Disk;
 use crate::gate::{Progress, Stop, Verdict};
 use crate::world::World;
-use crate::{system, trace};
+use crate::{system, trace, trace::count};
 
 /// A request to the commit thread: makes its future, which sends its answer when the group is done.
 type Request = Box<dyn FnOnce(Arc<EmbeddedStore>) -> Pin<Box<dyn Future<Output = Reply> + Send>> + Send>;
@@ -101,6 +101,12 @@ impl SimulatedStore {
         let inner = self.inner().map_err(|e| e.to_string())?;
         let report = block_on(inner.verify()).map_err(|e| e.to_string())?;
         Ok(report.problems.iter().map(ToString::to_string).collect())
+    }
+
+    /// Writes a row of the simulation's own, as a look whether the store takes writes.
+    pub async fn probe(&self) -> Result<(), WriteError> {
+        let row = TableWrite { table: Table::Chains, key: b"simulation".into(), value: Some(Bytes::new()) };
+        self.write(vec![row], Vec::new()).await
     }
 
     /// Returns the program's store.
@@ -249,8 +255,15 @@ async fn commit(store: &SimulatedStore, inner: &Arc<EmbeddedStore>, requests: Ve
     }
     if let Some(failure) = inner.failure() {
         trace!("disk {}: {}", store.disk.name(), failure.reason);
+        if store.disk.take_refused() > 0 {
+            count("groups refused by a full disk");
+        }
         // Opened again by a thread of the store, which takes no simulated time.
         while inner.failure().is_some() {
+            if store.disk.take_need() {
+                // No time passes here in which the disk could get space by itself: the operator makes some.
+                store.disk.set_free(None, false);
+            }
             std::thread::yield_now();
         }
     }

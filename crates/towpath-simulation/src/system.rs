@@ -5,7 +5,7 @@
 //! answers: nothing that they do is seen by the simulation.
 #![allow(unsafe_code, reason = "functions of the C library can only be replaced by unsafe ones")]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -15,12 +15,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::disk;
+use crate::disk::{self, Room};
 
 /// Wall clock at the start of every simulation, in seconds since 1970.
 pub const START: i64 = 1_800_000_000;
 /// Monotonic clock at the start, in seconds. Not zero: programs subtract durations from it.
 const UPTIME: i64 = 1_000_000;
+
+/// Shortest pause between two attempts to open a store again, in seconds. Other sleeps are shorter.
+const SHORTEST_PAUSE: i64 = 1;
 
 /// Time since the start, in nanoseconds.
 static ELAPSED: AtomicU64 = AtomicU64::new(0);
@@ -49,6 +52,8 @@ thread_local! {
     static PART: Cell<Part> = const { Cell::new(Part::None) };
     /// True while the runtime's clock is read, which may ask for the time itself.
     static IS_READING: Cell<bool> = const { Cell::new(false) };
+    /// File that found no space while its store was being opened again by this thread.
+    static REFUSED: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
 }
 
 /// Makes this thread the simulation's.
@@ -272,6 +277,84 @@ unsafe fn sync(file: RawFd, call: i64) -> c_int {
     }
 }
 
+/// Stands in for the C library's function: a disk that is full takes what fits on it.
+///
+/// # Safety
+///
+/// As that of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(file: RawFd, bytes: *const c_void, length: usize) -> isize {
+    let fits = match room(file, length) {
+        Room::All => length,
+        Room::Part(fits) => fits,
+        Room::Pretended => return length as isize,
+        Room::None => return no_space() as isize,
+    };
+    // SAFETY: the call is passed on as it is, or for the first bytes.
+    unsafe { syscall(libc::SYS_write, file as usize, bytes as usize, fits, 0, 0, 0) as isize }
+}
+
+/// Stands in for the C library's function: a file does not grow on a disk that is full.
+///
+/// # Safety
+///
+/// As that of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ftruncate64(file: RawFd, length: i64) -> c_int {
+    // SAFETY: an empty state is a valid one, and the call only looks at the descriptor.
+    let now = unsafe {
+        let mut state: libc::stat = std::mem::zeroed();
+        if libc::fstat(file, &raw mut state) == 0 { state.st_size } else { 0 }
+    };
+    let is_ours = PART.try_with(Cell::get).unwrap_or(Part::None) != Part::None;
+    if is_ours && length > now && room(file, (length - now) as usize) == Room::None {
+        return no_space();
+    }
+    // SAFETY: the call is passed on as it is.
+    unsafe { pass(libc::SYS_ftruncate, [file as usize, length as usize, 0, 0]) }
+}
+
+fn no_space() -> c_int {
+    // SAFETY: the place of this thread's error number is valid.
+    unsafe { *libc::__errno_location() = libc::ENOSPC };
+    -1
+}
+
+/// Returns how much of a write has room on its disk.
+fn room(file: RawFd, length: usize) -> Room {
+    if !disk::is_any_full() {
+        return Room::All;
+    }
+    let Ok(path) = std::fs::read_link(format!("/proc/self/fd/{file}")) else { return Room::All };
+    let part = PART.try_with(Cell::get).unwrap_or(Part::None);
+    // Threads that are not part of the simulation have room: when they write differs from run to run. But what was left
+    // in the buffer of a journal may be written by any thread that drops it.
+    if part == Part::None && path.extension().is_none_or(|extension| extension != "jnl") {
+        return Room::All;
+    }
+    let room = disk::room(&path, length, || bytes_in_place(file));
+    if room == Room::None && part == Part::Recovery {
+        REFUSED.with_borrow_mut(|refused| *refused = Some(path));
+    }
+    room
+}
+
+/// Returns the number of bytes from the position of the writer on that have their place on the disk already.
+fn bytes_in_place(file: RawFd) -> usize {
+    // SAFETY: the calls only look at the descriptor, and bring its position back.
+    unsafe {
+        if libc::fcntl(file, libc::F_GETFL) & libc::O_APPEND != 0 {
+            return 0;
+        }
+        let at = libc::lseek(file, 0, libc::SEEK_CUR);
+        // A hole, and all behind the end of the file, has no place.
+        let has_data = libc::lseek(file, at, libc::SEEK_DATA) == at;
+        let end = if has_data { libc::lseek(file, at, libc::SEEK_HOLE) } else { at };
+        libc::lseek(file, at, libc::SEEK_SET);
+        (end - at).max(0) as usize
+    }
+}
+
 /// Returns the end of what was written to a file: its end if it is only appended to, else the position of the writer.
 fn end_of_data(file: RawFd) -> u64 {
     // SAFETY: the calls only look at the descriptor.
@@ -285,11 +368,19 @@ fn end_of_data(file: RawFd) -> u64 {
 }
 
 /// Passes a sleep of any thread. A thread that opens a store again begins with one, and joins the simulation by it.
-fn pass_sleep() {
+fn pass_sleep(time: *const libc::timespec) {
+    // SAFETY: the caller of the C library's function passes a valid time.
+    let pause = unsafe { time.as_ref() }.map_or(0, |time| time.tv_sec);
     let thread = std::thread::current();
     if thread.name() == Some("towpath-recover") && PART.get() == Part::None {
         PART.set(Part::Recovery);
         fastrand::seed(RANDOM.load(Ordering::Relaxed));
+    }
+    // A pause after a failure: the store waits for space.
+    if pause >= SHORTEST_PAUSE
+        && let Some(path) = REFUSED.with_borrow_mut(Option::take)
+    {
+        disk::wait_for_space(&path);
     }
     std::thread::yield_now();
 }
@@ -302,7 +393,7 @@ fn pass_sleep() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int {
     if IS_ACTIVE.load(Ordering::Relaxed) {
-        pass_sleep();
+        pass_sleep(time);
         return 0;
     }
     // SAFETY: the call is passed on as it is.
@@ -322,7 +413,7 @@ pub unsafe extern "C" fn clock_nanosleep(
     left: *mut libc::timespec,
 ) -> c_int {
     if IS_ACTIVE.load(Ordering::Relaxed) {
-        pass_sleep();
+        pass_sleep(time);
         return 0;
     }
     // SAFETY: the call is passed on as it is.
