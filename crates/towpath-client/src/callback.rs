@@ -22,6 +22,7 @@ use super::address_policy::{AddressPolicy, literal};
 use super::explain::{find, root_cause};
 use super::http1::Http1Pool;
 use super::tls::{self, SetupError};
+use super::transport::{self, Transport};
 
 /// Maximum number of bytes read from a response body, so that its connection can be reused.
 pub(super) const MAX_RESPONSE_BYTES: usize = 16 << 10;
@@ -134,6 +135,7 @@ pub struct CallbackClient {
     https: reqwest::Client,
     options: CallbackOptions,
     gate: Option<AddressGate>,
+    transport: Option<Arc<dyn Transport>>,
 }
 
 impl CallbackClient {
@@ -170,7 +172,14 @@ impl CallbackClient {
                 .http1_only()
                 .dns_resolver(CallbackResolver { policy: options.policy(), gate: gate.clone() })
         })?;
-        Ok(Self { pool: Http1Pool::new(options, gate.clone()), https, options, gate })
+        Ok(Self { pool: Http1Pool::new(options, gate.clone()), https, options, gate, transport: None })
+    }
+
+    /// Returns a client whose requests are sent by `transport`, if there is one. It opens no connections, so its gate is
+    /// not asked.
+    #[must_use]
+    pub fn with_transport(self, transport: Option<Arc<dyn Transport>>) -> Self {
+        Self { transport, ..self }
     }
 
     /// Checks a URL without resolving its host name.
@@ -200,6 +209,14 @@ impl CallbackClient {
         body: Bytes,
     ) -> Result<CallbackResponse, CallbackError> {
         let exchange = async {
+            if let Some(transport) = &self.transport {
+                let mut request = http::Request::new(body);
+                let uri = self.check(url)?.as_str().parse();
+                *request.uri_mut() =
+                    uri.map_err(|e: http::uri::InvalidUri| CallbackError::Url(e.to_string()))?;
+                (*request.method_mut(), *request.headers_mut()) = (method, headers);
+                return transport::call(&**transport, request).await;
+            }
             // An idle connection leads to an address that was checked when it was opened.
             let unsent = match self.pool.call_idle((method, headers, body), url).await {
                 Ok(result) => return result,

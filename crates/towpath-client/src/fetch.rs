@@ -177,6 +177,11 @@ impl Fetcher {
         Self { transport: Some(transport), ..self }
     }
 
+    /// Returns what sends its requests in place of the network.
+    pub fn transport(&self) -> Option<Arc<dyn Transport>> {
+        self.transport.clone()
+    }
+
     /// Returns a fetcher for requests to URLs that the operator or user named, and to everything that these lead to.
     ///
     /// If such a URL has a private address, its private network is open to the requests. URLs named earlier count no

@@ -3,17 +3,19 @@
 use std::fmt::Debug;
 use std::io;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use towpath_proto::follow::TransferError;
 
+use crate::callback::{CallbackError, CallbackResponse, MAX_RESPONSE_BYTES};
 use crate::explain;
 
 /// Body of a response, piece by piece.
 pub type TransportBody = BoxStream<'static, io::Result<Bytes>>;
 
-/// Transport of single requests. Redirects, timeouts, limits and codings stay the fetcher's.
+/// Transport of single requests. Redirects, timeouts, limits and codings stay with the fetcher or the callback client.
 pub trait Transport: Send + Sync + Debug {
     /// Sends a request, and returns the response when its head is there.
     fn send(
@@ -37,4 +39,21 @@ pub(super) async fn send(
     let response = transport.send(sent).await;
     let response = response.map_err(|e| TransferError::Connect(explain::reason(&e)))?;
     Ok(response.map(reqwest::Body::wrap_stream).into())
+}
+
+/// Sends a request to a callback by a transport, and reads its response.
+pub(super) async fn call(
+    transport: &dyn Transport,
+    request: http::Request<Bytes>,
+) -> Result<CallbackResponse, CallbackError> {
+    let failed = |e: io::Error| CallbackError::Connect(explain::reason(&e));
+    let (head, mut pieces) = transport.send(request).await.map_err(failed)?.into_parts();
+    let mut body = BytesMut::new();
+    while let Some(piece) = pieces.next().await {
+        body.extend_from_slice(&piece.map_err(failed)?);
+        if body.len() > MAX_RESPONSE_BYTES {
+            break;
+        }
+    }
+    Ok(CallbackResponse { body: body.freeze(), ..CallbackResponse::head(head.status, &head.headers) })
 }

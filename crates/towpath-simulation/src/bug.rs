@@ -33,6 +33,8 @@ pub enum Bug {
     IgnoreDeletions,
     /// Writes to a full disk look as if they had worked.
     IgnoreFullDisk,
+    /// A webhook's position is saved before the message is delivered.
+    PositionFirst,
 }
 
 impl Bug {

@@ -95,9 +95,9 @@ impl FeedLedger {
         live
     }
 
-    /// Returns the number of changes of the log, as last compared.
-    pub fn length(&self) -> usize {
-        self.seen.len()
+    /// Returns id and title of the changes of the log, as last compared.
+    pub fn log(&self) -> &[(String, Option<String>)] {
+        &self.seen
     }
 
     /// Compares the whole log with what was seen, read and acknowledged. Returns the first difference.

@@ -26,6 +26,7 @@ use towpath::server::StreamServer;
 use towpath_client::{Transport, TransportBody};
 
 use crate::bug::Bug;
+use crate::receiver::{self, Receiver};
 use crate::world::World;
 use crate::{trace as traced, trace::count};
 
@@ -34,11 +35,20 @@ const WINDOW: usize = 16 << 10;
 /// Time after which a connection gives up in a partition.
 const UNREACHABLE: Duration = Duration::from_secs(90);
 
-/// A node that answers.
+/// Server behind an address.
+#[derive(Clone)]
+pub enum Server {
+    /// A node's.
+    Node(StreamServer),
+    /// The receiver of what nodes send by themselves.
+    Receiver(Arc<Receiver>),
+}
+
+/// A host that answers.
 #[derive(Clone)]
 pub struct Address {
-    /// Server of the node.
-    pub server: StreamServer,
+    /// Its server.
+    pub server: Server,
     /// True once the node is off: its connections are cut.
     pub is_off: watch::Receiver<bool>,
 }
@@ -47,6 +57,10 @@ pub struct Address {
 pub struct SimulatedNetwork {
     world: Arc<World>,
     host: String,
+    /// True once the host's process is gone, with all that it had under way.
+    is_off: Option<watch::Receiver<bool>>,
+    /// Order of what a planted bug sends behind the answers.
+    behind: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl std::fmt::Debug for SimulatedNetwork {
@@ -56,9 +70,31 @@ impl std::fmt::Debug for SimulatedNetwork {
 }
 
 impl SimulatedNetwork {
-    /// Network of a host.
-    pub fn new(world: Arc<World>, host: &str) -> Arc<Self> {
-        Arc::new(Self { world, host: host.to_owned() })
+    /// Network of a host; of a node, until it is off.
+    pub fn new(world: Arc<World>, host: &str, is_off: Option<watch::Receiver<bool>>) -> Arc<Self> {
+        Arc::new(Self { world, host: host.to_owned(), is_off, behind: Arc::default() })
+    }
+
+    /// Acknowledges a message of the webhook before it is delivered, as a planted bug.
+    fn acknowledge_first(&self, request: &Request<Bytes>) -> Option<Response<TransportBody>> {
+        if !self.world.has(Bug::PositionFirst) || request.uri().path() != receiver::HOOK {
+            return None;
+        }
+        let (world, host, request) = (self.world.clone(), self.host.clone(), request.clone());
+        let (behind, is_off) = (self.behind.clone(), self.is_off.clone());
+        tokio::spawn(async move {
+            let _turn = behind.lock().await;
+            let delivering = async {
+                while !exchange(&world, &host, request.clone()).await.is_ok_and(|a| a.status().is_success()) {
+                    sleep(Duration::from_secs(1)).await;
+                }
+            };
+            tokio::select! {
+                () = off(is_off) => {}
+                () = delivering => {}
+            }
+        });
+        Response::builder().status(StatusCode::NO_CONTENT).body(stream::empty().boxed()).ok()
     }
 
     /// Answer of a planted bug in place of the server's.
@@ -102,6 +138,10 @@ impl Transport for SimulatedNetwork {
         if is_read && let Some(answer) = self.planted(&request) {
             return async move { Ok(answer) }.boxed();
         }
+        if let Some(answer) = self.acknowledge_first(&request) {
+            return std::future::ready(Ok(answer)).boxed();
+        }
+        let is_off = self.is_off.clone();
         let twice = world.faults.borrow().twice;
         let kept = (is_read && world.has(Bug::StaleCache)).then(|| request.uri().to_string());
         async move {
@@ -114,13 +154,25 @@ impl Transport for SimulatedNetwork {
                     }
                 });
             }
-            let answer = exchange(&world, &host, request).await?;
+            let answer = tokio::select! {
+                biased;
+                () = off(is_off) => Err(io::ErrorKind::ConnectionAborted.into()),
+                answer = exchange(&world, &host, request) => answer,
+            }?;
             Ok(match kept {
                 Some(url) => keep(url, answer).await,
                 None => answer,
             })
         }
         .boxed()
+    }
+}
+
+/// Returns once a node is off.
+async fn off(is_off: Option<watch::Receiver<bool>>) {
+    match is_off {
+        Some(mut is_off) => drop(is_off.wait_for(|is_off| *is_off).await),
+        None => std::future::pending().await,
     }
 }
 
@@ -187,8 +239,10 @@ async fn connect(world: &Arc<World>, host: &str, server: &str) -> io::Result<Dup
     let (far, served) = tokio::io::duplex(WINDOW);
     let number = host.bytes().fold(7_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
     let peer = SocketAddr::from(([192, 0, 2, number], 40_000));
-    let serving = node.server.clone();
-    tokio::spawn(async move { serving.serve(served, peer).await });
+    match node.server.clone() {
+        Server::Node(serving) => drop(tokio::spawn(async move { serving.serve(served, peer).await })),
+        Server::Receiver(receiver) => drop(tokio::spawn(receiver.serve(served))),
+    }
     let is_slow = world.percent(faults.slow);
     let cut = world.percent(faults.cut).then(|| world.below(6000));
     if is_slow {

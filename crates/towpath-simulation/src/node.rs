@@ -18,7 +18,7 @@ use towpath_store::{ReadLimit, Store};
 
 use crate::bug::Bug;
 use crate::disk::{Disk, Remains};
-use crate::network::{Address, SimulatedNetwork};
+use crate::network::{Address, Server, SimulatedNetwork};
 use crate::store::{SimulatedStore, block_on};
 use crate::trace;
 use crate::world::World;
@@ -95,10 +95,10 @@ impl Node {
         let (stop, stopped) = watch::channel(false);
         let is_off = watch::Sender::new(false);
         let engine = protocols::start(config, store.clone()).await.map_err(|e| e.to_string())?;
-        let fetcher = Arc::new(fetcher(&self.world, &self.host)?);
+        let fetcher = Arc::new(fetcher_until(&self.world, &self.host, Some(is_off.subscribe()))?);
         let background = Background::of(&engine, &fetcher, &stopped).await.map_err(|e| e.to_string())?;
         tokio::spawn(background.ended());
-        let server = StreamServer::new(engine.clone(), stopped);
+        let server = Server::Node(StreamServer::new(engine.clone(), stopped));
         let address = Address { server, is_off: is_off.subscribe() };
         self.world.nodes.lock().insert(self.host.clone(), address);
         self.running = Some(Running { store, is_off, stop, _engine: engine });
@@ -182,8 +182,17 @@ pub async fn read_log(store: &EmbeddedStore, feed: &str) -> Result<Vec<Change>, 
 
 /// Creates the fetcher of a host.
 pub fn fetcher(world: &Arc<World>, host: &str) -> Result<Fetcher, String> {
+    fetcher_until(world, host, None)
+}
+
+/// Creates the fetcher of a host whose process may be gone at some time.
+fn fetcher_until(
+    world: &Arc<World>,
+    host: &str,
+    is_off: Option<watch::Receiver<bool>>,
+) -> Result<Fetcher, String> {
     // Addresses are names of the simulation: there is nothing to resolve.
     let options = FetchOptions { private: PrivateFetches::All, ..FetchOptions::default() };
     let fetcher = Fetcher::new(options).map_err(|e| e.to_string())?;
-    Ok(fetcher.with_transport(SimulatedNetwork::new(world.clone(), host)))
+    Ok(fetcher.with_transport(SimulatedNetwork::new(world.clone(), host, is_off)))
 }

@@ -18,6 +18,7 @@ use crate::fleet::SimulatedFleet;
 use crate::follower::{Delivered, SimulatedFollower};
 use crate::node::{self, Crash, Node};
 use crate::publisher::Publisher;
+use crate::receiver::{self, Receiver};
 use crate::world::{Faults, World};
 use crate::{system, trace, trace::count};
 
@@ -49,6 +50,11 @@ const ORIGIN_CONFIG: &str = r#"
 id = "orders"
 [[feed]]
 id = "notes"
+[[sink]]
+name = "hook"
+feeds = ["orders", "notes"]
+into = "webhook:http://receiver.test/hook"
+from = "beginning"
 "#;
 
 /// Feeds of the mirroring node, with the feed of the origin that each copies.
@@ -99,6 +105,7 @@ struct Simulation {
     nodes: Vec<Node>,
     followers: Vec<SimulatedFollower>,
     fleet: SimulatedFleet,
+    receiver: Arc<Receiver>,
     works: watch::Sender<bool>,
 }
 
@@ -108,6 +115,8 @@ impl Simulation {
             Node::new(world, ORIGIN, ORIGIN_CONFIG, scratch)?,
             Node::new(world, MIRROR, MIRROR_CONFIG, scratch)?,
         ];
+        let receiver = Receiver::new(world);
+        world.nodes.lock().insert(receiver::HOST.into(), receiver.address());
         for node in &mut nodes {
             node.start().await?;
         }
@@ -142,7 +151,7 @@ impl Simulation {
         followers.iter_mut().for_each(SimulatedFollower::start);
         let mut fleet = SimulatedFleet::new(world, "fleet", ORIGIN, &FEEDS);
         fleet.start();
-        Ok(Self { world: world.clone(), nodes, followers, fleet, works })
+        Ok(Self { world: world.clone(), nodes, followers, fleet, receiver, works })
     }
 
     /// A time with faults, and one without.
@@ -170,6 +179,7 @@ impl Simulation {
             cut: chance(50, 40),
             slow: chance(30, 40),
             twice: chance(50, 30),
+            refused: chance(30, 40),
             delay: chance(50, 3000),
             sync: chance(50, 2000),
             failing_sync: chance(20, 30),
@@ -177,7 +187,8 @@ impl Simulation {
         };
         if !is_calm && world.percent(30) {
             let followers = self.followers.iter().map(|follower| follower.name.as_str());
-            let hosts: Vec<&str> = [MIRROR, "fleet", "p0", "p1", "p2"].into_iter().chain(followers).collect();
+            let hosts: Vec<&str> =
+                [MIRROR, receiver::HOST, "fleet", "p0", "p1", "p2"].into_iter().chain(followers).collect();
             for _ in 0..=world.below(3) {
                 let host = hosts[world.below(hosts.len() as u64) as usize];
                 faults.partitions.insert((host.into(), ORIGIN.into()));
@@ -203,7 +214,10 @@ impl Simulation {
             let node = world.below(self.nodes.len() as u64) as usize;
             let crash = if world.one_in(2) { Crash::Kill } else { Crash::PowerLoss };
             count(if crash == Crash::Kill { "kills of nodes" } else { "power losses" });
-            if world.one_in(2)
+            if node == 0 && world.one_in(4) {
+                // While a message is on its way.
+                let _ = timeout(AMBUSH, self.receiver.taking()).await;
+            } else if world.one_in(2)
                 && let Some(store) = self.nodes[node].store()
             {
                 // While it syncs, or, for a planted bug, shortly after it told of what it did not sync.
@@ -351,6 +365,10 @@ impl Simulation {
             }
         }
         for feed in FEEDS {
+            let missing = self.receiver.compare(feed, self.world.ledger.lock().feed(feed).log())?;
+            if missing.is_some() {
+                return Ok(missing);
+            }
             if let Some(difference) = difference(&feeds[feed], &self.fleet.copy(feed)) {
                 return Ok(Some(format!("the fleet's copy of {feed} differs: {difference}")));
             }

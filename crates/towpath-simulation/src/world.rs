@@ -23,6 +23,8 @@ pub struct Faults {
     pub slow: u64,
     /// Requests of a hundred that are sent twice.
     pub twice: u64,
+    /// Messages of a hundred that the receiver refuses, and as many that it takes without saying so.
+    pub refused: u64,
     /// Longest delay of a piece of bytes, in milliseconds.
     pub delay: u64,
     /// Longest time of a sync, in milliseconds.

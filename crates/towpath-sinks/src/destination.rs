@@ -3,9 +3,10 @@
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use towpath_client::Sink;
 use towpath_client::sink::WithStateFile;
+use towpath_client::{Sink, Transport};
 
 use crate::exec::{ExecDestination, ExecSink};
 use crate::folder::{FolderDestination, FolderSink};
@@ -118,6 +119,16 @@ pub fn open(destination: &Destination) -> Box<dyn Sink> {
         Destination::Nats(nats) => Box::new(NatsSink::new(nats.clone())),
         Destination::Folder(folder) => Box::new(FolderSink::new(folder.clone())),
         Destination::Exec(exec) => Box::new(ExecSink::new(exec.clone())),
+    }
+}
+
+/// Creates the sink of a destination, whose requests over HTTP are sent by `transport`, if there is one.
+pub fn open_over(destination: &Destination, transport: Option<Arc<dyn Transport>>) -> Box<dyn Sink> {
+    match destination {
+        Destination::Webhook(webhook) => {
+            Box::new(WebhookSink::new(webhook.clone()).with_transport(transport))
+        }
+        other => open(other),
     }
 }
 

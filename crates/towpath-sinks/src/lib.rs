@@ -42,4 +42,4 @@ pub mod tables;
 pub mod webhook;
 mod whole;
 
-pub use destination::{Destination, DestinationError, DestinationOptions, open, open_with_state};
+pub use destination::{Destination, DestinationError, DestinationOptions, open, open_over, open_with_state};

@@ -9,13 +9,14 @@ mod verdict;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use http::Method;
 use tokio::time::Instant;
 use towpath_client::sink::{RefusedItem, Sink, SinkBatch, SinkError};
-use towpath_client::{CallbackClient, CallbackOptions, redact};
+use towpath_client::{CallbackClient, CallbackOptions, Transport, redact};
 
 use self::message::{LineHash, Message, MessageLine, divide};
 pub use self::signature::{SecretError, WebhookSecret, signed_headers};
@@ -113,6 +114,7 @@ impl fmt::Debug for WebhookDestination {
 pub struct WebhookSink {
     to: WebhookDestination,
     client: Option<CallbackClient>,
+    transport: Option<Arc<dyn Transport>>,
     attempts: Attempts,
     /// Begin of the failures in a row in this process.
     failing_since: Option<Instant>,
@@ -133,7 +135,13 @@ impl WebhookSink {
     pub fn new(to: WebhookDestination) -> Self {
         let (attempts, delivered, failing_before) =
             (Attempts::default(), HashSet::new(), to.options.failing_for);
-        Self { to, client: None, attempts, failing_since: None, failing_before, delivered }
+        Self { to, client: None, transport: None, attempts, failing_since: None, failing_before, delivered }
+    }
+
+    /// Returns a sink whose messages are sent by `transport`, if there is one.
+    #[must_use]
+    pub fn with_transport(self, transport: Option<Arc<dyn Transport>>) -> Self {
+        Self { transport, ..self }
     }
 
     /// Returns the HTTP client, which refuses addresses that are not permitted.
@@ -145,6 +153,7 @@ impl WebhookSink {
         let limits =
             CallbackOptions { allow_private, timeout, idle_connections: 2, ..CallbackOptions::default() };
         let client = CallbackClient::new(limits).map_err(|e| SinkError::refused(e.to_string()))?;
+        let client = client.with_transport(self.transport.clone());
         client.check(&self.to.url).map_err(|e| {
             SinkError::refused(format!(
                 "cannot deliver to {}: {e}; set allow_private to deliver to a private address",

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use towpath_client::Sink;
+use towpath_client::{Fetcher, Sink};
 use towpath_config::{Config, Secret, SinkConfig, ValueError};
 use towpath_sinks::webhook::{WebhookOptions, WebhookSecret};
 use towpath_sinks::{Destination, DestinationOptions};
@@ -25,13 +25,16 @@ pub(crate) fn check(config: &Config) -> Vec<ValueError> {
     sinks.filter_map(error).collect()
 }
 
-/// Creates the sink of a destination, which has taken nothing for the time `failing_for`.
+/// Creates the sink of a destination, which has taken nothing for the time `failing_for`. Its requests go where those of
+/// `fetcher` go.
 pub(super) fn open(
     config: &Config,
     sink: &SinkConfig,
     failing_for: Duration,
+    fetcher: &Fetcher,
 ) -> Result<Box<dyn Sink>, String> {
-    destination(config, sink, failing_for).map(|destination| towpath_sinks::open(&destination))
+    let destination = destination(config, sink, failing_for)?;
+    Ok(towpath_sinks::open_over(&destination, fetcher.transport()))
 }
 
 fn destination(config: &Config, sink: &SinkConfig, failing_for: Duration) -> Result<Destination, String> {

@@ -193,7 +193,7 @@ impl SinkTask {
         // By the wall clock: the process that it failed in first may have been another one.
         let since = self.sink.record().error.map(|error| self.engine.now().duration_since(error.since));
         let failing_for = since.and_then(|time| Duration::try_from(time).ok()).unwrap_or_default();
-        let inner = destination::open(&self.engine.config, &self.sink.config, failing_for)?;
+        let inner = destination::open(&self.engine.config, &self.sink.config, failing_for, &self.fetcher)?;
         let letters = LetterBox::open(self.engine.clone(), self.sink.clone(), lease.clone()).await;
         let stored = StoredSink {
             inner,
