@@ -35,6 +35,8 @@ pub enum Bug {
     IgnoreFullDisk,
     /// A webhook's position is saved before the message is delivered.
     PositionFirst,
+    /// A delivery of the hub that fails counts as delivered.
+    FailedIsDelivered,
 }
 
 impl Bug {

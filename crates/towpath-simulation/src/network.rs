@@ -27,6 +27,7 @@ use towpath_client::{Transport, TransportBody};
 
 use crate::bug::Bug;
 use crate::receiver::{self, Receiver};
+use crate::subscriber;
 use crate::world::World;
 use crate::{trace as traced, trace::count};
 
@@ -141,6 +142,8 @@ impl Transport for SimulatedNetwork {
         if let Some(answer) = self.acknowledge_first(&request) {
             return std::future::ready(Ok(answer)).boxed();
         }
+        let hides_failures =
+            world.has(Bug::FailedIsDelivered) && request.uri().path().starts_with(subscriber::CALLBACKS);
         let is_off = self.is_off.clone();
         let twice = world.faults.borrow().twice;
         let kept = (is_read && world.has(Bug::StaleCache)).then(|| request.uri().to_string());
@@ -158,7 +161,11 @@ impl Transport for SimulatedNetwork {
                 biased;
                 () = off(is_off) => Err(io::ErrorKind::ConnectionAborted.into()),
                 answer = exchange(&world, &host, request) => answer,
-            }?;
+            };
+            if hides_failures && !answer.as_ref().is_ok_and(|answer| answer.status().is_success()) {
+                return Ok(Response::new(stream::empty().boxed()));
+            }
+            let answer = answer?;
             Ok(match kept {
                 Some(url) => keep(url, answer).await,
                 None => answer,

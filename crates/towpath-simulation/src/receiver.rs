@@ -1,4 +1,4 @@
-//! A receiver of what nodes send by themselves: the messages of a webhook.
+//! A receiver of what nodes send by themselves: the messages of a webhook, and a hub's deliveries.
 //!
 //! It is durable: what it has taken is there, whatever happens to the node. It may be unreachable, refuse a message, or
 //! take one and not say so.
@@ -23,6 +23,7 @@ use tokio::time::sleep;
 use towpath_proto::change::Seq;
 
 use crate::network::{Address, Server};
+use crate::subscriber::{CALLBACKS, Subscriber};
 use crate::world::World;
 use crate::{trace, trace::count};
 
@@ -39,6 +40,8 @@ pub struct Receiver {
     world: Arc<World>,
     /// Changes that the webhook brought, by feed, from position 1.
     taken: Mutex<BTreeMap<String, Vec<TakenChange>>>,
+    /// Takes the deliveries of the hub.
+    pub subscriber: Subscriber,
     /// True while a message is being taken.
     is_taking: watch::Sender<bool>,
     /// Never true.
@@ -49,7 +52,8 @@ impl Receiver {
     /// Creates a receiver that has nothing.
     pub fn new(world: &Arc<World>) -> Arc<Self> {
         let (is_taking, is_off) = (watch::Sender::new(false), watch::Sender::new(false));
-        Arc::new(Self { world: world.clone(), taken: Mutex::default(), is_taking, is_off })
+        let (taken, subscriber) = (Mutex::default(), Subscriber::new(world));
+        Arc::new(Self { world: world.clone(), taken, subscriber, is_taking, is_off })
     }
 
     /// Returns its address.
@@ -96,15 +100,22 @@ impl Receiver {
         let Ok(body) = body.collect().await else { return status(StatusCode::BAD_REQUEST) };
         let body = body.to_bytes();
         // In a task of its own: what it has taken in does not end with the connection.
-        let taken = match (&head.method, head.uri.path()) {
-            (&Method::POST, HOOK) => tokio::spawn(async move { self.take(&body).await }).await,
+        let path = head.uri.path().to_owned();
+        let taken = match (&head.method, path.strip_prefix(CALLBACKS)) {
+            (&Method::GET, Some(_)) => {
+                let (code, challenge) = Subscriber::confirm(head.uri.query().unwrap_or_default());
+                let mut answer = status(code);
+                *answer.body_mut() = Full::new(challenge);
+                return answer;
+            }
+            (&Method::POST, _) => tokio::spawn(async move { self.take(&path, &body).await }).await,
             _ => return status(StatusCode::NOT_FOUND),
         };
         status(taken.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
     }
 
-    /// Takes a message of the webhook, in a transaction as a database would.
-    async fn take(&self, body: &[u8]) -> StatusCode {
+    /// Takes a message, in a transaction as a database would.
+    async fn take(&self, path: &str, body: &[u8]) -> StatusCode {
         self.is_taking.send_replace(true);
         sleep(self.world.time(Duration::from_secs(1))).await;
         self.is_taking.send_replace(false);
@@ -113,16 +124,25 @@ impl Receiver {
             count("messages refused");
             return StatusCode::SERVICE_UNAVAILABLE;
         }
+        let taken = match path.strip_prefix(CALLBACKS) {
+            Some(feed) => self.subscriber.take(feed, body),
+            None => self.take_message(body),
+        };
+        if taken.is_success() && self.world.percent(refused) {
+            count("messages taken, and not acknowledged");
+            return StatusCode::INTERNAL_SERVER_ERROR;
+        }
+        taken
+    }
+
+    /// Takes a message of the webhook.
+    fn take_message(&self, body: &[u8]) -> StatusCode {
         let message: Value = serde_json::from_slice(body).unwrap_or_default();
         let Some(changes) = message["data"]["changes"].as_array() else {
             self.world.violate("a message of the webhook cannot be read".into());
             return StatusCode::BAD_REQUEST;
         };
         changes.iter().for_each(|change| self.take_change(change));
-        if self.world.percent(refused) {
-            count("messages taken, and not acknowledged");
-            return StatusCode::INTERNAL_SERVER_ERROR;
-        }
         StatusCode::NO_CONTENT
     }
 

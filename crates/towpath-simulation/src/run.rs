@@ -120,6 +120,12 @@ impl Simulation {
         for node in &mut nodes {
             node.start().await?;
         }
+        for feed in FEEDS {
+            let (receiver, fetcher) = (receiver.clone(), node::fetcher(world, receiver::HOST)?);
+            tokio::spawn(async move {
+                receiver.subscriber.subscribe(&fetcher, ORIGIN, receiver::HOST, feed).await;
+            });
+        }
         let works = watch::Sender::new(true);
         for (number, feed) in FEEDS.iter().cycle().take(4).enumerate() {
             let name = format!("p{number}");
@@ -302,7 +308,7 @@ impl Simulation {
             for node in 0..self.nodes.len() {
                 self.verify(node).await?;
             }
-            let lagging = match self.lagging().await? {
+            let lagging = match self.lagging(begun).await? {
                 None => break,
                 Some(lagging) => lagging,
             };
@@ -341,7 +347,7 @@ impl Simulation {
     }
 
     /// Returns a copy that is not yet what it shall be.
-    async fn lagging(&self) -> Result<Option<String>, String> {
+    async fn lagging(&self, healed: Duration) -> Result<Option<String>, String> {
         let mut feeds = BTreeMap::new();
         for feed in FEEDS {
             feeds.insert(feed, self.world.ledger.lock().feed(feed).live());
@@ -366,6 +372,11 @@ impl Simulation {
         }
         for feed in FEEDS {
             let missing = self.receiver.compare(feed, self.world.ledger.lock().feed(feed).log())?;
+            if missing.is_some() {
+                return Ok(missing);
+            }
+            let log = self.world.ledger.lock().feed(feed).log().to_vec();
+            let missing = self.receiver.subscriber.compare(feed, &log, healed);
             if missing.is_some() {
                 return Ok(missing);
             }

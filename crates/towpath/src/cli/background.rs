@@ -51,6 +51,9 @@ impl Background {
         alerts: LiveAlerts,
         stop: &Stop,
     ) -> Self {
+        if let Some(transport) = fetcher.transport() {
+            websub::HubState::of(engine).set_transport(transport);
+        }
         let filters = engine.clone();
         tokio::spawn(async move { Smart::warm_up(&filters).await }.boxed());
         let following = tokio::spawn(remote_writes::run(engine.clone(), stop.clone()).boxed());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use towpath_client::{
-    AddressGate, CallbackClient, CallbackOptions, DriverClock as _, SetupError, SystemClock,
+    AddressGate, CallbackClient, CallbackOptions, DriverClock as _, SetupError, SystemClock, Transport,
 };
 use towpath_proto::follow::{Monotonic, Now};
 use towpath_proto::push::websub::address_block::AddressBlock;
@@ -63,18 +63,22 @@ impl Verifier {
         Self { queue: Arc::new(Mutex::new(queue)), wake: Arc::default(), calls, client: OnceLock::new() }
     }
 
-    /// Returns the HTTP client, which counts each connection against the budget of its address.
+    /// Returns the HTTP client, which counts each connection against the budget of its address. The first call says
+    /// what sends its requests in place of the network.
     ///
     /// # Errors
     ///
     /// TLS that cannot be set up.
-    pub(super) fn client(&self) -> Result<&CallbackClient, SetupError> {
+    pub(super) fn client(
+        &self,
+        transport: Option<Arc<dyn Transport>>,
+    ) -> Result<&CallbackClient, SetupError> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
         let queue = self.queue.clone();
         let admit = move |address| queue.lock().jobs.admit(now().monotonic, AddressBlock::of(address));
-        let made = CallbackClient::gated(self.calls, AddressGate::new(admit))?;
+        let made = CallbackClient::gated(self.calls, AddressGate::new(admit))?.with_transport(transport);
         Ok(self.client.get_or_init(|| made))
     }
 }

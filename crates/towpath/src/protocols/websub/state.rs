@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
-use towpath_client::{CallbackClient, CallbackOptions, SetupError};
+use towpath_client::{CallbackClient, CallbackOptions, SetupError, Transport};
 use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
 use towpath_proto::follow::Monotonic;
@@ -52,6 +52,8 @@ pub struct HubState {
     pub(super) verifier: Verifier,
     calls: CallbackOptions,
     caller: OnceLock<CallbackClient>,
+    /// Transport of the requests to callbacks, in place of the network.
+    transport: OnceLock<Arc<dyn Transport>>,
 }
 
 /// A verified subscriber.
@@ -106,6 +108,7 @@ impl HubState {
             verifier: Verifier::new(hub.into(), calls),
             calls,
             caller: OnceLock::new(),
+            transport: OnceLock::new(),
         }
     }
 
@@ -207,6 +210,15 @@ impl HubState {
         ids.filter_map(|id| Some((id, subscribers.get(id)?.clone()))).collect()
     }
 
+    /// Sends the requests to callbacks by a transport. Call it before the first of them.
+    pub(crate) fn set_transport(&self, transport: Arc<dyn Transport>) {
+        let _ = self.transport.set(transport);
+    }
+
+    pub(super) fn transport(&self) -> Option<Arc<dyn Transport>> {
+        self.transport.get().cloned()
+    }
+
     /// Returns the HTTP client that calls subscribers, made on first use.
     ///
     /// # Errors
@@ -216,7 +228,7 @@ impl HubState {
         if let Some(caller) = self.caller.get() {
             return Ok(caller);
         }
-        let made = CallbackClient::new(self.calls)?;
+        let made = CallbackClient::new(self.calls)?.with_transport(self.transport());
         Ok(self.caller.get_or_init(|| made))
     }
 

@@ -120,7 +120,8 @@ fn deny_later(engine: &Engine, id: VerificationId, address: IpAddr, job: Verific
 }
 
 async fn call(engine: &Engine, url: &str) -> Result<Response, SubscribeError> {
-    let client = HubState::of(engine).verifier.client()?;
+    let hub = HubState::of(engine);
+    let client = hub.verifier.client(hub.transport())?;
     Ok(client.call(Method::GET, url, HeaderMap::new(), Bytes::new()).await?)
 }
 
