@@ -50,8 +50,8 @@ pub struct AlertsConfig {
     /// Interval of reminders of an event that goes on.
     #[serde(deserialize_with = "duration")]
     pub repeat: Duration,
-    /// Publishes alerts in the feed `_events`, which every protocol carries. It is private unless a `[[feed]]` with this
-    /// id says otherwise.
+    /// Publishes alerts in the feed `_events`, which every protocol carries, XMPP only if it is public. It is private
+    /// unless a `[[feed]]` with this id says otherwise.
     pub feed: bool,
     /// Webhook that is told.
     pub webhook: Option<AlertWebhookConfig>,
