@@ -76,13 +76,18 @@ pub(crate) fn crates() -> Result<(), String> {
     // Cargo takes a version of a registry that is there for the same, and would build crates with an older state of others.
     forget_unpacked(&release::cargo_home().unwrap_or_default().join("registry/src"))?;
     forget_built()?;
-    // The crate of the wheel is for that alone, and the simulation for tests.
-    let not_published = ["xtask", "towpath-python", "towpath-simulation"];
-    let others = [&not_published.map(|name| ["--exclude", name]).concat()[..], &["--locked"]].concat();
-    cargo(&[&["package", "--workspace"], &others[..]].concat())?;
+    cargo(&of_published(&["package"], &[]))?;
     // The reference of the crates' names, without a warning.
-    let documents = [&["doc", "--workspace", "--no-deps"], &others[..]].concat();
-    cargo_with(&documents, &[("RUSTDOCFLAGS", "-D warnings")])
+    cargo_with(&of_published(&["doc"], &["--no-deps"]), &[("RUSTDOCFLAGS", "-D warnings")])
+}
+
+/// Crates that are not published: the wheel's is for that alone, and the others are for those who work on this.
+const NOT_PUBLISHED: [&str; 3] = ["towpath-python", "towpath-simulation", "xtask"];
+
+/// Arguments of cargo for all crates that are published, between a command and its options.
+fn of_published<'a>(command: &[&'a str], options: &[&'a str]) -> Vec<&'a str> {
+    let others = NOT_PUBLISHED.map(|name| ["--exclude", name]).concat();
+    [command, &["--workspace", "--locked"], &others, options].concat()
 }
 
 /// Removes what cargo has built of the crates in the profile in which it verifies them.
@@ -278,6 +283,21 @@ mod tests {
         assert!(!folder.path().join(&own).exists());
         assert!(others.iter().all(|other| folder.path().join(other).exists()));
         assert_eq!(forget_unpacked(&folder.path().join("missing")), Ok(()));
+    }
+
+    /// Cargo refuses to package the whole workspace because of one crate that cannot be.
+    #[test]
+    fn each_crate_is_published_or_left_out() {
+        let crates = fs::read_dir(root().join("crates")).unwrap();
+        let folders = crates.map(|entry| entry.unwrap().path());
+        let folders = folders.chain(["xtask", "clients/python"].map(|folder| root().join(folder)));
+        let mut left_out: Vec<String> = folders
+            .map(|folder| fs::read_to_string(folder.join("Cargo.toml")).unwrap())
+            .filter(|text| member(text, "publish") == Some("false"))
+            .map(|text| member(&text, "name").unwrap().to_owned())
+            .collect();
+        left_out.sort();
+        assert_eq!(left_out, NOT_PUBLISHED);
     }
 
     fn read(path: &str) -> String {

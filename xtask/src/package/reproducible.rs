@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{deb, npm_tarball, pack_wheel};
+use super::{deb, npm_tarball, of_published, pack_wheel};
 use crate::run::{self, cargo, root, status, target};
 use crate::{release, setup};
 
@@ -58,16 +58,7 @@ pub(crate) fn parts(profile: &str, folder: &str) -> Result<(), String> {
     let mut made = vec![deb::deb(&program)?, npm_tarball()?];
     let wheels = target().join("wheels");
     made.push(pack_wheel(&wheels, &deb::staged_program(), &["--profile", profile, "--strip"])?);
-    cargo(&[
-        "package",
-        "--workspace",
-        "--exclude",
-        "xtask",
-        "--exclude",
-        "towpath-python",
-        "--locked",
-        "--no-verify",
-    ])?;
+    cargo(&of_published(&["package"], &["--no-verify"]))?;
     let crates = target().join("package");
     let listed = fs::read_dir(&crates).map_err(|e| format!("{}: {e}", crates.display()))?;
     let is_crate = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "crate");
