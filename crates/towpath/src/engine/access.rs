@@ -106,7 +106,7 @@ pub(crate) fn sees_details<B>(
     tokens: &TokenSet,
     peer: SocketAddr,
     request: &Request<B>,
-) -> impl Fn(&str) -> bool + Send + 'static + use<B> {
+) -> impl Fn(&str) -> bool + Send + Sync + 'static + use<B> {
     let sees_all = tokens.is_open() && without_token(tokens, peer, request).is_ok();
     let given = bearer(request.headers()).filter(|_| !tokens.is_open());
     let token = given.and_then(|given| tokens.find(given)).cloned();

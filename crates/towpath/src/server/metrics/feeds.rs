@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,25 +11,34 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::task::JoinError;
 use towpath_store::OpCounts;
 
 use super::exposition::TextFormat;
 use super::family::{FamilyKind, FamilyOutput, SeriesValue};
+use crate::blocking::blocking;
 use crate::engine::append_counts::AppendCounts;
 use crate::engine::{Engine, Feed};
 use crate::source::metrics::{ScrapedSource, SourceMetrics};
 
+/// Bytes of the lines of a feed, so that growing does not copy megabytes: about eleven lines, of about 60 bytes.
+const BYTES: usize = 700;
+
 /// Feeds of a scrape, ordered by name.
+pub(super) struct ScrapedFeeds([ScrapedPart; 2]);
+
+/// Part of the feeds of a scrape.
 // All that the lines need, side by side: the feeds themselves are spread over the memory, and each metric passes over all.
-pub(super) struct ScrapedFeeds {
+struct ScrapedPart {
     feeds: Vec<ScrapedFeed>,
     /// Ids of the feeds, one behind the other.
     ids: String,
+    totals: FeedTotals,
 }
 
 /// A feed and its source as they were when the scrape began.
 struct ScrapedFeed {
-    /// Range of its id in [`ScrapedFeeds::ids`].
+    /// Range of its id in [`ScrapedPart::ids`].
     id: Range<usize>,
     position: u64,
     items: u64,
@@ -50,6 +60,16 @@ pub(super) struct FeedTotals {
 }
 
 impl FeedTotals {
+    /// Returns the sums of two parts.
+    fn with(&self, other: &Self) -> Self {
+        Self {
+            feeds: self.feeds + other.feeds,
+            up: self.up + other.up,
+            down: self.down + other.down,
+            new: self.new + other.new,
+        }
+    }
+
     fn count_source(&mut self, is_up: Option<bool>) {
         match is_up {
             Some(true) => self.up += 1,
@@ -77,47 +97,85 @@ impl ScrapedFeed {
 }
 
 /// Takes the feeds that a client may see, up to `[server] metrics_feeds`, and counts all.
-pub(super) fn scrape(engine: &Engine, may_see: impl Fn(&str) -> bool) -> (ScrapedFeeds, FeedTotals) {
+///
+/// # Errors
+///
+/// A panic, or the end of the server.
+pub(super) async fn scrape(
+    engine: &Engine,
+    may_see: impl Fn(&str) -> bool + Send + Sync + 'static,
+) -> Result<(ScrapedFeeds, FeedTotals), JoinError> {
     let (feeds, limit) = (engine.feeds(), engine.server.load().metrics_feeds);
-    let mut totals = FeedTotals { feeds: feeds.len(), ..FeedTotals::default() };
-    let mut ids = String::new();
-    let mut shown = Vec::with_capacity(limit.min(feeds.len()));
-    // In one pass: fetching a feed and its source from memory takes longer than all that is done with them.
-    for feed in feeds.iter() {
-        // A filter shows the log of another feed.
-        let is_shown = shown.len() < limit && !feed.is_filter() && may_see(feed.id().as_str());
-        let scraped = is_shown.then(|| ScrapedFeed::of(feed, &mut ids));
-        if feed.config.source.is_some() {
-            totals.count_source(match &scraped {
-                Some(scraped) => scraped.source.as_ref().and_then(|source| source.is_up),
-                None => SourceMetrics::is_up(feed),
-            });
+    let may_see = Arc::new(may_see);
+    let part = |range: Range<usize>| {
+        let (feeds, may_see) = (feeds.clone(), may_see.clone());
+        blocking(move || ScrapedPart::of(feeds.get(range).unwrap_or_default(), limit, &*may_see))
+    };
+    // On two cores: ten thousand feeds take milliseconds.
+    let half = feeds.len() / 2;
+    let (first, mut second) = tokio::try_join!(part(0..half), part(half..feeds.len()))?;
+    second.feeds.truncate(limit.saturating_sub(first.feeds.len()));
+    let totals = first.totals.with(&second.totals);
+    Ok((ScrapedFeeds([first, second]), totals))
+}
+
+impl ScrapedPart {
+    fn of(feeds: &[Arc<Feed>], limit: usize, may_see: impl Fn(&str) -> bool) -> Self {
+        let (mut totals, mut ids) =
+            (FeedTotals { feeds: feeds.len(), ..FeedTotals::default() }, String::new());
+        let mut shown = Vec::with_capacity(limit.min(feeds.len()));
+        // In one pass: fetching a feed and its source from memory takes longer than all that is done with them.
+        for feed in feeds {
+            // A filter shows the log of another feed.
+            let is_shown = shown.len() < limit && !feed.is_filter() && may_see(feed.id().as_str());
+            let scraped = is_shown.then(|| ScrapedFeed::of(feed, &mut ids));
+            if feed.config.source.is_some() {
+                totals.count_source(match &scraped {
+                    Some(scraped) => scraped.source.as_ref().and_then(|source| source.is_up),
+                    None => SourceMetrics::is_up(feed),
+                });
+            }
+            shown.extend(scraped);
         }
-        shown.extend(scraped);
+        Self { feeds: shown, ids, totals }
     }
-    (ScrapedFeeds { feeds: shown, ids }, totals)
+
+    fn id(&self, feed: &ScrapedFeed) -> &str {
+        self.ids.get(feed.id.clone()).unwrap_or_default()
+    }
 }
 
 impl ScrapedFeeds {
-    fn id(&self, feed: &ScrapedFeed) -> &str {
-        self.ids.get(feed.id.clone()).unwrap_or_default()
+    /// Returns all feeds with their ids.
+    fn all(&self) -> impl Iterator<Item = (&str, &ScrapedFeed)> {
+        self.0.iter().flat_map(|part| part.feeds.iter().map(|feed| (part.id(feed), feed)))
     }
 
     /// Returns true without series of single feeds.
     pub(super) fn is_empty(&self) -> bool {
-        self.feeds.is_empty()
+        self.0.iter().all(|part| part.feeds.is_empty())
     }
 
-    /// Writes all series of the feeds.
-    pub(super) fn write(&self, format: TextFormat, text: &mut String) {
-        if self.is_empty() {
-            return;
+    /// Writes the series of the feeds' logs.
+    pub(super) fn write_logs(&self, format: TextFormat, text: &mut String) {
+        if !self.is_empty() {
+            self.logs(&mut FamilyOutput { format, text });
         }
-        // A line has about 60 bytes, and a feed about eleven lines: growing would copy megabytes.
-        text.reserve(self.feeds.len() * 700);
-        let mut output = FamilyOutput { format, text };
-        self.logs(&mut output);
-        self.sources(&mut output);
+    }
+
+    /// Formats the series of the feeds' sources.
+    pub(super) fn sources_text(&self, format: TextFormat) -> String {
+        let mut text = String::new();
+        if !self.is_empty() {
+            text.reserve(self.all().count() * BYTES / 2);
+            self.sources(&mut FamilyOutput { format, text: &mut text });
+        }
+        text
+    }
+
+    /// Number of bytes that the series of all feeds take at most, roughly.
+    pub(super) fn size_hint(&self) -> usize {
+        self.all().count() * BYTES
     }
 
     /// Writes a gauge with a value for each feed that has one.
@@ -128,9 +186,9 @@ impl ScrapedFeeds {
         value: impl Fn(&ScrapedFeed) -> Option<SeriesValue>,
     ) {
         let mut family = output.begin(FamilyKind::Gauge, name, help);
-        for scraped in &self.feeds {
+        for (feed, scraped) in self.all() {
             if let Some(value) = value(scraped) {
-                family.add(self.id(scraped), None, value);
+                family.add(feed, None, value);
             }
         }
     }
@@ -152,10 +210,10 @@ impl ScrapedFeeds {
         });
         let help = "Changes since the start by operation";
         let mut changes = output.begin(FamilyKind::Counter, "feed_changes", help);
-        for scraped in &self.feeds {
+        for (feed, scraped) in self.all() {
             let OpCounts { puts, patches, deletes } = scraped.changes;
             for (op, count) in [("put", puts), ("patch", patches), ("delete", deletes)] {
-                changes.add(self.id(scraped), Some(("op", op)), SeriesValue::Number(count));
+                changes.add(feed, Some(("op", op)), SeriesValue::Number(count));
             }
         }
     }
@@ -172,8 +230,7 @@ impl ScrapedFeeds {
         self.gauge(output, ("source_interval_seconds", "Interval of the polls in seconds"), |scraped| {
             scraped.interval.map(SeriesValue::Duration)
         });
-        let with_source =
-            || self.feeds.iter().filter_map(|feed| Some((self.id(feed), feed.source.as_ref()?)));
+        let with_source = || self.all().filter_map(|(feed, scraped)| Some((feed, scraped.source.as_ref()?)));
         let help = "Failed attempts since the start by code";
         let mut failures = output.begin(FamilyKind::Counter, "source_failures", help);
         for (feed, ScrapedSource { failures: codes, .. }) in with_source() {

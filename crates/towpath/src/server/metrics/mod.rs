@@ -15,6 +15,7 @@ use http::header::{CACHE_CONTROL, VARY};
 use http::{HeaderValue, Request, StatusCode};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
+use tokio::task::JoinError;
 
 use self::cluster::ClusterCollector;
 use self::exposition::TextFormat;
@@ -47,12 +48,17 @@ pub(super) async fn metrics<B>(
     let log = engine.store.log_status().await;
     let cluster = ClusterCollector { log, is_failing: engine.log_failure().is_some() };
     let (engine, format) = (engine.clone(), TextFormat::of(request.headers()));
-    // Ten thousand feeds take milliseconds.
-    let formatted = blocking(move || {
-        let (feeds, totals) = feeds::scrape(&engine, may_see);
-        (text(&engine, format, &feeds, totals, cluster), !feeds.is_empty())
-    });
-    let (text, is_private) = formatted.await.map_err(|e| RouteError::internal(e.to_string()))?;
+    let internal = |e: JoinError| RouteError::internal(e.to_string());
+    let (feeds, totals) = feeds::scrape(&engine, may_see).await.map_err(internal)?;
+    let is_private = !feeds.is_empty();
+    let feeds = Arc::new(feeds);
+    let of_logs = feeds.clone();
+    let (logs, sources) = tokio::try_join!(
+        blocking(move || text(&engine, format, &of_logs, totals, cluster)),
+        blocking(move || feeds.sources_text(format)),
+    )
+    .map_err(internal)?;
+    let text = finished(format, logs, &sources);
     let mut answer = whole(StatusCode::OK, format.media_type(), text);
     answer.headers.append(VARY, HeaderValue::from_static("accept"));
     if is_private {
@@ -61,7 +67,7 @@ pub(super) async fn metrics<B>(
     Ok(answer)
 }
 
-/// Formats all metrics.
+/// Formats all metrics but those of sources.
 fn text(
     engine: &Arc<Engine>,
     format: TextFormat,
@@ -80,7 +86,15 @@ fn text(
         let _ = encode_registry(&mut text, registry);
     }
     let mut text = format.convert(text);
-    feeds.write(format, &mut text);
+    // With room for the sources.
+    text.reserve(feeds.size_hint());
+    feeds.write_logs(format, &mut text);
+    text
+}
+
+/// Adds the metrics of sources, and the end.
+fn finished(format: TextFormat, mut text: String, sources: &str) -> String {
+    text.push_str(sources);
     if format == TextFormat::OpenMetrics {
         let _ = encode_eof(&mut text);
     }
