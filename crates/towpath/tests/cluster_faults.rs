@@ -76,6 +76,7 @@ fn the_log_is_linearizable_and_followers_miss_nothing() {
     let node = format!("http://{}", nodes[1].address);
     let mut followers = followers::start_all(folder.path(), &base, &node, network.own_ip(), &prosody);
     let clients = workload.start(seed);
+    wait_for_begin(&followers);
     let mut injector = FaultInjector::new(servers, nodes, balancer, network.is_apart(), seed);
     let begun = Instant::now();
     for n in 1..=faults {
@@ -120,6 +121,16 @@ fn the_log_is_linearizable_and_followers_miss_nothing() {
     assert!(acknowledged > 50 && conflicts > 0, "too little happened");
     let was_cut = injector.counts.iter().any(|(what, _)| what.contains("cut off"));
     assert!(was_cut || !network.is_apart() || faults < 10, "nothing was cut off");
+}
+
+/// Waits until every follower has printed a change: one whose first request is cut off ends, as it should.
+fn wait_for_begin(followers: &[FollowProcess]) {
+    let begun = Instant::now();
+    let idle = || followers.iter().filter(|one| one.count() == 0).map(|one| &*one.name).collect::<Vec<_>>();
+    while !idle().is_empty() {
+        assert!(begun.elapsed() < CATCHING_UP, "followers that printed nothing: {:?}", idle());
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Errors that the nodes logged, without numbers, and their counts.
