@@ -371,12 +371,9 @@ impl Simulation {
             }
         }
         for feed in FEEDS {
-            let missing = self.receiver.compare(feed, self.world.ledger.lock().feed(feed).log())?;
-            if missing.is_some() {
-                return Ok(missing);
-            }
             let log = self.world.ledger.lock().feed(feed).log().to_vec();
-            let missing = self.receiver.subscriber.compare(feed, &log, healed);
+            let missing = self.receiver.compare(feed, &log)?;
+            let missing = missing.or_else(|| self.receiver.subscriber.compare(feed, &log, healed));
             if missing.is_some() {
                 return Ok(missing);
             }

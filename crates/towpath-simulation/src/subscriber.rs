@@ -33,7 +33,7 @@ pub struct Subscriber {
     feeds: Mutex<BTreeMap<String, Subscription>>,
 }
 
-/// What the subscriber has of a feed.
+/// Copy of a feed, as the hub delivered it.
 struct Subscription {
     /// Position from which on it was sent everything.
     begin: Seq,

@@ -112,23 +112,20 @@ impl fmt::Display for Destination {
 
 /// Creates the sink of a destination. Nothing is opened or connected before [`Sink::open`].
 pub fn open(destination: &Destination) -> Box<dyn Sink> {
+    open_over(destination, None)
+}
+
+/// Creates the sink of a destination, whose webhooks are sent by `transport`, if there is one.
+pub fn open_over(destination: &Destination, transport: Option<Arc<dyn Transport>>) -> Box<dyn Sink> {
     match destination {
         Destination::Sqlite(sqlite) => Box::new(SqliteSink::new(sqlite.clone())),
         Destination::Postgres(postgres) => Box::new(PostgresSink::new((**postgres).clone())),
-        Destination::Webhook(webhook) => Box::new(WebhookSink::new(webhook.clone())),
-        Destination::Nats(nats) => Box::new(NatsSink::new(nats.clone())),
-        Destination::Folder(folder) => Box::new(FolderSink::new(folder.clone())),
-        Destination::Exec(exec) => Box::new(ExecSink::new(exec.clone())),
-    }
-}
-
-/// Creates the sink of a destination, whose requests over HTTP are sent by `transport`, if there is one.
-pub fn open_over(destination: &Destination, transport: Option<Arc<dyn Transport>>) -> Box<dyn Sink> {
-    match destination {
         Destination::Webhook(webhook) => {
             Box::new(WebhookSink::new(webhook.clone()).with_transport(transport))
         }
-        other => open(other),
+        Destination::Nats(nats) => Box::new(NatsSink::new(nats.clone())),
+        Destination::Folder(folder) => Box::new(FolderSink::new(folder.clone())),
+        Destination::Exec(exec) => Box::new(ExecSink::new(exec.clone())),
     }
 }
 
