@@ -148,12 +148,9 @@ fn faults(count: &str) -> Result<(), String> {
     let number: u32 = count.parse().map_err(|e| format!("{count}: {e}"))?;
     setup::venv()?;
     setup::network()?;
-    let test = |package, name, faults: u32| {
-        let test = ["test", "--package", package, "--test", name, "--", "--nocapture"];
-        run::cargo_with(&test, &[("TOWPATH_FAULTS", &faults.to_string())])
-    };
-    test("towpath", "cluster_faults", number)?;
-    test("towpath-cluster", "faults", number.div_ceil(4))
+    run::program_tests(&["cluster_faults::"], &[("TOWPATH_FAULTS", &number.to_string())])?;
+    let store = ["test", "--package", "towpath-cluster", "--test", "faults", "--", "--nocapture"];
+    run::cargo_with(&store, &[("TOWPATH_FAULTS", &number.div_ceil(4).to_string())])
 }
 
 fn config_reference() -> Result<(), String> {
@@ -187,33 +184,19 @@ fn simulate(args: &[&str]) -> Result<(), String> {
 
 fn abuse() -> Result<(), String> {
     setup::venv()?;
-    let test = [
-        "test",
-        "--release",
-        "--package",
-        "towpath",
-        "--test",
-        "abuse",
-        "--",
-        "--nocapture",
-        "--test-threads=1",
-    ];
-    run::cargo_with(&test, &[("TOWPATH_ABUSE_FULL", "1")])
+    run::program_tests(&["--release", "abuse::"], &[("TOWPATH_ABUSE_FULL", "1")])
 }
 
 fn openapi(seconds: &str) -> Result<(), String> {
     setup::venv()?;
-    let test = ["test", "--package", "towpath", "--test", "openapi", "--", "--nocapture", "--test-threads=1"];
-    run::cargo_with(&test, &[("TOWPATH_OPENAPI_SECONDS", seconds)])
+    run::program_tests(&["openapi::"], &[("TOWPATH_OPENAPI_SECONDS", seconds)])
 }
 
 fn sink_kills(kills: &str) -> Result<(), String> {
     setup::postgresql()?;
     let kills = [("TOWPATH_SINK_KILLS", kills)];
     // Released programs start at once, so more of a round is spent on writing. One sink after the other.
-    let program =
-        ["test", "--release", "--package", "towpath", "--test", "sink_kills", "--test", "follow_into"];
-    run::cargo_with(&[&program[..], &["--", "kills_", "--nocapture", "--test-threads=1"]].concat(), &kills)?;
+    run::program_tests(&["--release", "sink_kills::kills_", "follow_into::repeating::kills_"], &kills)?;
     // The same for a follower that is cut off between any two statements, and the connection.
     let sink = [
         "test",
@@ -231,14 +214,10 @@ fn sink_kills(kills: &str) -> Result<(), String> {
 
 fn client_kills(kills: &str) -> Result<(), String> {
     setup::tests()?;
-    let packages = ["rust_client", "python_client", "js_client"].map(|test| ["--test", test]).concat();
-    let tests =
-        ["--", "kills_", "the_tests_by_pytest", "the_tests_in_node", "--nocapture", "--test-threads=1"];
-    let test = [&["test", "--package", "towpath"], &packages[..], &tests].concat();
-    run::cargo_with(&test, &[("TOWPATH_KILLS", kills)])
+    let tests = ["rust_client::kills_", "python_client::the_tests_by_pytest", "js_client::the_tests_in_node"];
+    run::program_tests(&tests, &[("TOWPATH_KILLS", kills)])
 }
 
 fn kill(rounds: &str) -> Result<(), String> {
-    let test = ["test", "--package", "towpath", "--test", "kill", "--", "--nocapture"];
-    run::cargo_with(&test, &[("TOWPATH_KILL_ROUNDS", rounds)])
+    run::program_tests(&["kill::"], &[("TOWPATH_KILL_ROUNDS", rounds)])
 }

@@ -23,10 +23,7 @@ pub(crate) fn run(is_recording: bool) -> Result<(), String> {
         variables.push(("TOWPATH_RECORD", text(&root().join(RECORD))?));
     }
     let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    run::cargo_with(
-        &["test", "--package", "towpath", "--test", "cluster_versions", "--", "--nocapture"],
-        &variables,
-    )
+    run::program_tests(&["cluster_versions::"], &variables)
 }
 
 fn text(path: &std::path::Path) -> Result<String, String> {

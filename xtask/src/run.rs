@@ -77,3 +77,11 @@ pub(crate) fn as_root(program: &str, variables: &[(&str, &str)]) -> Command {
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
+
+/// Runs the tests of the program whose names have one of the given parts, one by one. Options are for cargo.
+pub(crate) fn program_tests(args: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
+    let (options, tests): (Vec<&str>, Vec<&str>) = args.iter().partition(|arg| arg.starts_with("--"));
+    let test = ["test", "--package", "towpath", "--test", "program"];
+    let one_by_one = ["--", "--nocapture", "--test-threads=1"];
+    cargo_with(&[&test[..], &options, &one_by_one, &tests].concat(), variables)
+}

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use crate::run::{self, cargo, root, status};
 use crate::{bench, layers, package, purity, readme, setup};
 
+/// Features that are tested beside the usual ones, in the same build: traces for a collector.
+const FEATURES: [&str; 2] = ["--features", "towpath/otlp"];
 /// Number of tests in the list of the slowest.
 const SLOWEST: usize = 20;
 
@@ -24,7 +26,6 @@ pub(crate) fn all() -> Result<(), String> {
     package::check_program(&program)?;
     package::check_debian_if_possible(&program)?;
     documentation_tests()?;
-    features()?;
     // Not beside the tests: its release build takes both cores for minutes, and some of them judge who takes over in time.
     readme()?;
     suites(&environment)
@@ -51,7 +52,7 @@ pub(crate) fn readme() -> Result<(), String> {
 /// The program's tests, or those of some files, on the cluster backend.
 pub(crate) fn cluster(tests: &[&str]) -> Result<(), String> {
     let environment = setup::tests()?;
-    let filter: Vec<String> = tests.iter().map(|test| format!("binary(={test})")).collect();
+    let filter: Vec<String> = tests.iter().map(|test| format!("test(/^{test}::/)")).collect();
     let filter = if filter.is_empty() { "kind(test)".to_owned() } else { filter.join(" | ") };
     let filter = format!("package(=towpath) & ({filter})");
     let cluster = [("TOWPATH_TEST_CLUSTER", "1"), ("REQUIRE_XMLLINT", "1")];
@@ -77,18 +78,8 @@ fn deny(environment: &Path) -> Result<(), String> {
 
 /// Builds all tests with clippy in the compiler's place, so that the lints need no second build of everything.
 fn build_with_lints() -> Result<(), String> {
-    status(tests_command(Command::new(run::cargo_program())).args([
-        "test",
-        "--workspace",
-        "--all-targets",
-        "--no-run",
-    ]))
-}
-
-/// Tests what only a build with further features has: traces for a collector.
-fn features() -> Result<(), String> {
-    let features = ["--package", "towpath", "--features", "otlp", "--test", "otlp"];
-    status(tests_command(Command::new(run::cargo_program())).arg("test").args(features))
+    let build = ["test", "--workspace", "--all-targets", "--no-run"];
+    status(tests_command(Command::new(run::cargo_program())).args(build).args(FEATURES))
 }
 
 /// A command that builds tests: all with the same settings, or cargo would build them again for each.
@@ -101,19 +92,16 @@ fn tests_command(mut command: Command) -> Command {
 }
 
 fn documentation_tests() -> Result<(), String> {
-    status(tests_command(Command::new(run::cargo_program())).args([
-        "test",
-        "--workspace",
-        "--doc",
-        "--quiet",
-    ]))
+    let tests = ["test", "--workspace", "--doc", "--quiet"];
+    status(tests_command(Command::new(run::cargo_program())).args(tests).args(FEATURES))
 }
 
 /// Runs tests, several at once over all files, and prints which took longest.
 fn nextest(environment: &Path, args: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
     let mut command = tests_command(Command::new(environment.join("bin/cargo-nextest")));
     // Without colours, so that the lines below can be recognised.
-    command.args(["nextest", "run", "--workspace", "--status-level", "pass", "--color", "never"]).args(args);
+    command.args(["nextest", "run", "--workspace", "--status-level", "pass", "--color", "never"]);
+    command.args(FEATURES).args(args);
     command.envs(variables.iter().copied()).stderr(Stdio::piped());
     let shown = format!("{command:?}");
     println!("+ {shown}");

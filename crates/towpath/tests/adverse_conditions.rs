@@ -1,16 +1,13 @@
 //! Adverse conditions: ports, folders and disks that are in use, read-only or full; and clean shutdown.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use common::{TestFolder, TestServer, clustered, stderr};
 use serde_json::json;
+
+use crate::common::{TestFolder, TestServer, clustered, stderr};
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n";
 
@@ -44,7 +41,7 @@ fn a_server_that_listens_on_all_addresses() {
             eprintln!("SKIPPED: there is no {any} here");
             continue;
         }
-        let port = common::free_port();
+        let port = crate::common::free_port();
         let dir = TestFolder::new(&format!("[server]\nlisten = \"{any}:{port}\"\n{NOTES}"));
         let server = dir.start(dir.command(&["serve"]));
         assert_eq!(server.base, format!("http://{loopback}:{port}"));

@@ -1,10 +1,5 @@
 //! Alerts of a real server: each condition, told to a webhook, by e-mail and in the feed of events.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod callback;
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -13,11 +8,12 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use callback::{CallbackRequest, CallbackServer};
-use common::xmpp::{HOSTS, XmppClient, XmppServer};
-use common::{TestFolder, get_from, stderr, stdout, wait_until};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
+
+use crate::callback::{CallbackRequest, CallbackServer};
+use crate::common::xmpp::{HOSTS, XmppClient, XmppServer};
+use crate::common::{TestFolder, get_from, stderr, stdout, wait_until};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const QUICK: &str = "wait = 0\npause = 0\n";
@@ -380,7 +376,7 @@ fn subscribe_over_xmpp(client: &mut XmppClient, is_public: bool, title: &str) {
 /// A clock that jumps ahead makes no failure last longer. One that is set back keeps no message back.
 #[test]
 fn a_clock_that_jumps_tells_nothing_early_or_late() {
-    if common::clustered::skips("its nodes have clocks of their own") {
+    if crate::common::clustered::skips("its nodes have clocks of their own") {
         return;
     }
     let receiver = CallbackServer::good();

@@ -1,15 +1,12 @@
 //! Backups: made beside a server that is written to, restored, and never taken for whole where they are not.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{TestFolder, TestServer, clustered, stderr, stdout};
 use serde_json::{Value, json};
+
+use crate::common::{TestFolder, TestServer, clustered, stderr, stdout};
 
 const FEEDS: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"other\"\n";
 
@@ -36,7 +33,8 @@ fn ids(dir: &TestFolder, data: &str) -> Vec<String> {
     let url = format!("{}/feeds/notes/items", server.base);
     let told = dir.run(&["follow", &url, "--once"]);
     succeed(&told);
-    let ids = common::lines(&told).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
+    let ids =
+        crate::common::lines(&told).iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(server.stop(), Some(0));
     ids
 }
@@ -138,7 +136,7 @@ fn followers_of_a_restored_folder_begin_anew() {
         return;
     }
     let dir = TestFolder::new(FEEDS);
-    let port = common::free_port();
+    let port = crate::common::free_port();
     let server = dir.serve_at(port);
     let put = |server: &TestServer, id: &str| {
         let path = format!("/feeds/notes/items/{id}");
@@ -149,7 +147,10 @@ fn followers_of_a_restored_folder_begin_anew() {
     let url = format!("{}/feeds/notes/items", server.base);
     let follow = |state| dir.run(&["follow", &url, "--once", "--state", state]);
     let told = |output: &Output| -> Vec<String> {
-        common::lines(output).iter().map(|line| line["id"].as_str().unwrap_or("reset").to_owned()).collect()
+        crate::common::lines(output)
+            .iter()
+            .map(|line| line["id"].as_str().unwrap_or("reset").to_owned())
+            .collect()
     };
     assert_eq!(told(&follow("same")), ["a"]);
     put(&server, "b");

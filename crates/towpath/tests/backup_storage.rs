@@ -1,16 +1,12 @@
 //! `towpath backup` and `towpath restore` with object storage: a real S3 server on loopback.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-mod storage;
-
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use common::{TestFolder, TestServer, clustered, stderr, stdout};
 use serde_json::{Value, json};
-use storage::{KEY, SECRET};
+
+use crate::common::{TestFolder, TestServer, clustered, stderr, stdout};
+use crate::storage::{KEY, SECRET};
 
 const PLACE: &str = "s3://bucket/my/backups";
 
@@ -36,7 +32,7 @@ async fn backups_in_a_bucket_are_incremental_and_come_back() {
     }
     let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
     std::fs::create_dir_all(dir.path("storage/bucket")).unwrap();
-    let endpoint = storage::serve(&dir.path("storage"), true).await;
+    let endpoint = crate::storage::serve(&dir.path("storage"), true).await;
     let run = |secret: &str, args: &[&str]| -> Output {
         let mut command = dir.command(args);
         command.env("AWS_ENDPOINT", &endpoint).env("AWS_ALLOW_HTTP", "true").env("AWS_REGION", "us-east-1");

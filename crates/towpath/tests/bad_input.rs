@@ -1,12 +1,8 @@
 //! Bad documents and bad configurations: an error that names the position, no loss of items, no panic.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{TestFolder, stderr, stdout};
+use crate::common::{TestFolder, stderr, stdout};
 
 /// Configuration with one source per name, whose format is detected.
 fn config(feeds: &[(&str, &str)]) -> String {

@@ -1,17 +1,12 @@
 //! `towpath check`: reports for build servers, and checks on a schedule that say what changed.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-#[path = "../../towpath-client/tests/raw_server/mod.rs"]
-mod raw_server;
-
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use raw_server::{RawServer, answer};
 use serde_json::Value;
+
+use crate::raw_server::{RawServer, answer};
 
 fn feed(title: &str) -> String {
     format!(
@@ -107,7 +102,7 @@ async fn build_servers_get_their_formats() {
     }
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/reports.py");
     let read = tokio::task::spawn_blocking(move || {
-        Command::new(common::python()).arg(script).args(files).output().unwrap()
+        Command::new(crate::common::python()).arg(script).args(files).output().unwrap()
     });
     let read = read.await.unwrap();
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));

@@ -1,10 +1,5 @@
 //! `towpath follow` and `towpath check` as programs: output, state files and exit codes.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "../../towpath-client/tests/raw_server/mod.rs"]
-mod raw_server;
-
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -12,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect};
 use serde_json::Value;
 use towpath_client::{Changes, Follow, Protocol};
+
+use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect};
 
 /// Smart Feed with `count` items, two on each page; its cursors are counters.
 fn smart_feed(asked: &ReceivedRequest, count: usize) -> Vec<ScriptStep> {

@@ -1,20 +1,16 @@
 //! Three nodes on a real NATS server: any node accepts any request, all nodes answer alike, and a role that only one
 //! node may hold moves when that node is killed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-mod nodes;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, TestFolder, free_port, lines, stderr};
-use nodes::{NODES, TestCluster, ids, publish, try_publish, wait_until};
 use serde_json::Value;
+
+use crate::common::{PATIENCE, TestFolder, free_port, lines, stderr};
+use crate::nodes::{NODES, TestCluster, ids, publish, try_publish, wait_until};
 
 const FEEDS: &str = "[[feed]]\nid = \"news\"\npage_items = 4\n[[feed]]\nid = \"other\"\ncursor = \"toc\"\n";
 /// Number of roles without `[xmpp]` and without sources: hub, diffdelta, schedule, log, upkeep.
@@ -324,7 +320,7 @@ fn without_the_log_reading_goes_on() {
 fn a_node_stops_although_nats_does_not_answer() {
     let origin = TestFolder::new("[[feed]]\nid = \"notes\"\n");
     let publisher = origin.serve();
-    let nats = common::nats::single("");
+    let nats = crate::common::nats::single("");
     let dir = TestFolder::new(&format!(
         "[server]\ncluster = \"{}\"\n[[feed]]\nid = \"news\"\n[[feed]]\nid = \"copy\"\n[feed.source]\n\
          follow = \"{}/feeds/notes\"\n[export]\nto = \"tree\"\nbase_url = \"https://x.example\"\n",
@@ -339,7 +335,7 @@ fn a_node_stops_although_nats_does_not_answer() {
     publish(&publisher, "notes", "second");
     let append = std::thread::spawn({
         let base = node.base.clone();
-        move || common::ask_at(&base, "PUT", "/feeds/news/items/second", &[], b"text")
+        move || crate::common::ask_at(&base, "PUT", "/feeds/news/items/second", &[], b"text")
     });
     let stopped = node.stop();
     nats.server.signal("CONT");
@@ -367,7 +363,7 @@ fn errors_say_what_to_do() {
     let wrong = dir("http://127.0.0.1:4222").run(&["status"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(stderr(&wrong).contains("use nats or tls"), "{}", stderr(&wrong));
-    let closed = common::nats::single("authorization { user: u, password: p }");
+    let closed = crate::common::nats::single("authorization { user: u, password: p }");
     let output = dir(&format!("nats://u:wrong@127.0.0.1:{}", closed.server.port)).run(&["status"]);
     let said = stderr(&output);
     assert!(!output.status.success() && said.to_lowercase().contains("authorization"), "{said}");
@@ -376,6 +372,6 @@ fn errors_say_what_to_do() {
     let put = right.run_with(&["import", "news", "-"], b"{\"id\":\"a\",\"item\":{\"title\":\"A\"}}\n");
     assert!(put.status.success(), "{}", stderr(&put));
     let other = dir(&format!("nats://u:p@127.0.0.1:{}", closed.server.port));
-    let status = common::stdout(&other.run(&["status"]));
+    let status = crate::common::stdout(&other.run(&["status"]));
     assert!(status.lines().any(|line| line.starts_with("news") && line.contains(" 1 ")), "{status}");
 }

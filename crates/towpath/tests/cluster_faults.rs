@@ -2,30 +2,25 @@
 //! edit, delete and read, and followers of all protocols follow. At the end the log is linearizable, all nodes have
 //! the same log, and every follower got the changes that its protocol guarantees.
 //!
-//! `TOWPATH_FAULTS=1000 cargo test -p towpath --test cluster_faults` (or `cargo xtask faults 1000`) runs longer;
-//! `TOWPATH_FAULTS_SEED` repeats the same random choices.
-
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-mod faults;
+//! `cargo xtask faults 1000` injects so many faults; `TOWPATH_FAULTS_SEED` repeats the same random choices.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::load_balancer::LoadBalancer;
-use common::nats::say;
-use common::xmpp::XmppServer;
-use faults::clients::{self, FEEDS, Workload, deleted};
-use faults::followers::{self, DeliveredChange, FollowProcess, POLLED};
-use faults::injector::FaultInjector;
-use faults::linearizability;
-use faults::machines::{self, EACH, Machine};
-use faults::network::Network;
 use towpath_proto::{FeedId, Op};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use towpath_store::{ReadLimit, Store};
+
+use crate::common::load_balancer::LoadBalancer;
+use crate::common::nats::say;
+use crate::common::xmpp::XmppServer;
+use crate::faults::clients::{self, FEEDS, Workload, deleted};
+use crate::faults::followers::{self, DeliveredChange, FollowProcess, POLLED};
+use crate::faults::injector::FaultInjector;
+use crate::faults::linearizability;
+use crate::faults::machines::{self, EACH, Machine};
+use crate::faults::network::Network;
 
 /// Small pages, so that there are many of them; cursors of both kinds.
 const CONFIG: &str = r#"

@@ -1,15 +1,11 @@
 //! Feeds that are made, changed and removed over HTTP through any node of a cluster.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-mod nodes;
-
 use std::time::{Duration, Instant};
 
-use common::{TestResponse, TestServer};
-use nodes::{NODES, TestCluster, wait_until};
 use serde_json::{Value, json};
+
+use crate::common::{TestResponse, TestServer};
+use crate::nodes::{NODES, TestCluster, wait_until};
 
 /// Continues the nodes' `[server]`.
 const CONFIG: &str = "tokens = [\"admin\"]\n[[feed]]\nid = \"of-file\"\n";

@@ -3,21 +3,17 @@
 //! If other servers have that end, it comes from them. If a majority has lost it, every node that had more reports it
 //! and stops writing. No node continues silently on another log.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-mod faults;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::TestResponse;
-use faults::clients::ask;
-use faults::machines::{self, EACH, Machine};
-use faults::network::Network;
 use serde_json::json;
 use tempfile::TempDir;
+
+use crate::common::TestResponse;
+use crate::faults::clients::ask;
+use crate::faults::machines::{self, EACH, Machine};
+use crate::faults::network::Network;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -230,7 +226,7 @@ fn two_of_three_servers_lose_power_and_losses_are_reported() {
     cluster.wait_until("it is settled", is_settled);
     std::thread::sleep(Duration::from_secs(3));
     let lost = cluster.nodes.iter().filter(|node| loss(node).is_some()).count();
-    common::nats::say(&format!(
+    crate::common::nats::say(&format!(
         "two of three servers have lost power: {lost} of {EACH} nodes say that something is lost"
     ));
     assert!(lost == 0 || lost == EACH, "the nodes disagree");

@@ -1,20 +1,16 @@
 //! Work that reaches any node and belongs to one: an exported tree that all nodes are configured to update, callbacks
 //! of hubs, and SUP followers that change nodes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-mod nodes;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::tree::{address, files};
-use common::{PATIENCE, TestFolder, TestServer, free_port, get_from, lines, stderr};
-use nodes::{NODES, TestCluster, holder_of_source, ids, publish, wait_until};
 use serde_json::{Value, json};
+
+use crate::common::tree::{address, files};
+use crate::common::{PATIENCE, TestFolder, TestServer, free_port, get_from, lines, stderr};
+use crate::nodes::{NODES, TestCluster, holder_of_source, ids, publish, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(15);
 

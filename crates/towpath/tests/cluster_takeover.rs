@@ -1,24 +1,17 @@
 //! Roles that only one node may hold move within 15 seconds when their node is killed, and a node that was suspended
 //! repeats nothing.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod callback;
-mod common;
-mod nodes;
-#[path = "../../towpath-client/tests/raw_server/mod.rs"]
-mod raw_server;
-
 use std::time::{Duration, Instant};
 
-use callback::{CallbackRequest, CallbackServer};
-use common::xmpp::{HOSTS, XmppServer};
-use common::{TestFolder, TestServer, free_port, lines, stderr};
-use nodes::{NODES, TestCluster, holder_of_source, publish, same_shard, wait_until};
-use raw_server::{RawServer, answer};
 use serde_json::json;
 use towpath_cluster::{ClusterAddress, ClusterStore};
 use towpath_store::{Store, Table, TableWrite};
+
+use crate::callback::{CallbackRequest, CallbackServer};
+use crate::common::xmpp::{HOSTS, XmppServer};
+use crate::common::{TestFolder, TestServer, free_port, lines, stderr};
+use crate::nodes::{NODES, TestCluster, holder_of_source, publish, same_shard, wait_until};
+use crate::raw_server::{RawServer, answer};
 
 /// Longest time from the kill to the first effect of the node that takes over.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -322,7 +315,7 @@ fn mirrors_go_on_when_their_node_is_killed() {
         wait_until(&format!("{name} goes on"), || count(&cluster, name) >= all.len(), || cluster.logs());
         let (_, node) = cluster.alive().next().unwrap();
         let page = node.json(&format!("/feeds/{name}/items?order=created&max=100&timeout=0"));
-        let mut ids = nodes::ids(&page);
+        let mut ids = crate::nodes::ids(&page);
         ids.sort();
         // As many positions as items: nothing was appended twice.
         assert_eq!((ids.len(), count(&cluster, name)), (all.len(), all.len()), "{name}: {ids:?}");

@@ -5,23 +5,19 @@
 //! `TOWPATH_RECORD`, the messages that it wrote alone are recorded there, with the digest of what it made of them. The
 //! crate of the cluster applies that record in its own tests.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-mod nodes;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::{self, stream::Stream};
-use common::{TestFolder, TestResponse, TestServer, free_port, nats};
 use futures_util::StreamExt as _;
-use nodes::{publish, try_publish};
 use serde_json::json;
 use towpath_cluster::{ClusterAddress, ClusterOptions, ClusterStore};
 use towpath_store::Store as _;
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+
+use crate::common::{TestFolder, TestResponse, TestServer, free_port, nats};
+use crate::nodes::{publish, try_publish};
 
 const FEEDS: &str = "[[feed]]\nid = \"news\"\npage_items = 4\n[[feed]]\nid = \"other\"\ncursor = \"toc\"\n";
 /// Time for what takes passes of the upkeep, or the loss of a node.

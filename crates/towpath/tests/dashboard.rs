@@ -1,14 +1,11 @@
 //! The dashboard's queries and the alert rules, on a real Prometheus that scrapes a real server.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::{TestFolder, free_port, get_from, wait_until};
 use serde_json::Value;
+
+use crate::common::{TestFolder, free_port, get_from, wait_until};
 
 /// Queries without a result on a server that has no such part.
 const WITHOUT_DATA: [&str; 1] = ["towpath_certificate_expiry_timestamp_seconds"];

@@ -1,19 +1,16 @@
 //! A data folder that is damaged or full: the server, `status` and `verify` say so.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use common::{PATIENCE, TestFolder, TestServer, clustered, stderr, stdout};
 use serde_json::{Value, json};
 use towpath_proto::format::http_date;
 use towpath_proto::{FeedId, Item, NewChange};
 use towpath_store::embedded::copy::{CopySection, StoreBuilder, replace_store};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use towpath_store::{Expected, OpenError, Store as _, Table, TableWrite};
+
+use crate::common::{PATIENCE, TestFolder, TestServer, clustered, stderr, stdout};
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n";
 
@@ -217,7 +214,7 @@ fn a_lost_format_file_is_written_again_by_repair() {
 
 /// Ids of a server's items.
 fn items(server: &TestServer) -> Vec<String> {
-    common::waiting::ids(&server.json("/feeds/notes/items?max=100&timeout=0"))
+    crate::common::waiting::ids(&server.json("/feeds/notes/items?max=100&timeout=0"))
 }
 
 #[test]
@@ -225,7 +222,7 @@ fn commands_never_act_on_the_server_of_another_folder() {
     if clustered::skips("all nodes serve one log") {
         return;
     }
-    let port = common::free_port();
+    let port = crate::common::free_port();
     let config = format!("[server]\nlisten = \"127.0.0.1:{port}\"\n{NOTES}");
     let theirs = TestFolder::new(&config);
     let server = theirs.serve_at(port);

@@ -1,14 +1,11 @@
 //! DiffDelta on a real catalogue of 22 versions: polled, stored, published.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::chain::{ChainReader, Counts, counts};
-use common::{KEV, TestFolder, TestServer, catalogue, kev, stdout};
 use serde_json::Value;
+
+use crate::common::chain::{ChainReader, Counts, counts};
+use crate::common::{KEV, TestFolder, TestServer, catalogue, kev, stdout};
 
 /// Differences between two catalogues, counted from the catalogues alone.
 fn difference(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> Counts {
@@ -50,7 +47,7 @@ fn every_version_arrives_by_one_pass_each() {
         let expected = difference(&before, &after);
         dir.write("kev.json", &document);
         let pass = dir.run(&["run"]);
-        assert_eq!(pass.status.code(), Some(0), "version {version}: {}", common::stderr(&pass));
+        assert_eq!(pass.status.code(), Some(0), "version {version}: {}", crate::common::stderr(&pass));
         assert_eq!(row(&stdout(&pass), "kev"), expected, "version {version}");
         // Section 3.2: another pass over the same document mints nothing.
         if version % 7 == 0 {

@@ -1,16 +1,13 @@
 //! `towpath follow` with a state file on real DiffDelta versions, whichever versions it misses.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Output;
 
-use common::{KEV, TestFolder, catalogue, free_port, kev, lines, stderr};
 use serde_json::Value;
+
+use crate::common::{KEV, TestFolder, catalogue, free_port, kev, lines, stderr};
 
 /// Runs `towpath follow --once` with a state file.
 fn follow(dir: &TestFolder, url: &str) -> Output {
@@ -100,7 +97,7 @@ fn the_global_feed_and_a_discovered_one_agree() {
     assert!(lines(&dir.run(&from_now)).is_empty());
     let check =
         dir.run(&["check", &format!("{}/diff/kev/head.json", server.base), "--protocol", "diffdelta"]);
-    assert_eq!(check.status.code(), Some(0), "{}{}", common::stdout(&check), stderr(&check));
+    assert_eq!(check.status.code(), Some(0), "{}{}", crate::common::stdout(&check), stderr(&check));
 }
 
 /// Serves a publisher that has lost its archive: later versions of `head.json` and `latest.json`, nothing else.

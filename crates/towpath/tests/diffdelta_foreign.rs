@@ -1,15 +1,12 @@
 //! The server's DiffDelta documents, checked by Python. Two foreign implementations recompute the cursors (section
 //! 3.1). The public schemas and ours validate the documents (section 9). Hashes, chains and order are checked.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::{KEV, TestFolder, TestServer, kev, python, stderr, stdout};
 use serde_json::{Value, json};
+
+use crate::common::{KEV, TestFolder, TestServer, kev, python, stderr, stdout};
 
 const ODD: &str = r#"
 [[feed]]

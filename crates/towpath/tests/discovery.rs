@@ -1,16 +1,11 @@
 //! Discovery of `follow URL`: the protocol that an address offers, and its endpoint.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-#[path = "../../towpath-client/tests/raw_server/mod.rs"]
-mod raw_server;
-
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect, send};
 use towpath_client::{DiscoverError, FetchOptions, Fetcher, FollowPace, Offer, Protocol, discover};
+
+use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect, send};
 
 const ATOM: &str = "<feed xmlns='http://www.w3.org/2005/Atom'><title>t</title><entry/></feed>";
 const ARCHIVED: &str =
@@ -243,7 +238,7 @@ async fn a_mirror_follows_the_feed_that_a_page_links() {
     .await;
     let config = format!("[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{}\"\n", server.url("/blog"));
     let seq = tokio::task::spawn_blocking(move || {
-        let dir = common::TestFolder::new(&config);
+        let dir = crate::common::TestFolder::new(&config);
         let copy = dir.serve();
         let state = copy.wait_for("/feeds/copy", |feed| feed["seq"].as_u64() == Some(1));
         assert!(dir.log().contains("protocol=rss because=\"the page names it"), "{}", dir.log());

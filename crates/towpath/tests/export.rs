@@ -1,18 +1,15 @@
 //! `towpath export` into a folder: the files that it writes, and those that it leaves alone.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::notes::{NOTES, eleven, put};
-use common::tree::{address, listing, paths};
-use common::{PATIENCE, TestFolder, stderr};
 use serde_json::json;
+
+use crate::common::notes::{NOTES, eleven, put};
+use crate::common::tree::{address, listing, paths};
+use crate::common::{PATIENCE, TestFolder, stderr};
 
 /// Numbers of documents that an export reports as written, unchanged and removed.
 fn export(dir: &TestFolder, args: &[&str]) -> [u64; 3] {

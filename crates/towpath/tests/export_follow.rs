@@ -1,15 +1,11 @@
 //! Followers read an exported tree as they read the server: from nginx with the generated configuration, and from a
 //! plain file server.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::process::Output;
 
-use common::notes::{NOTES, delete, eleven, put};
-use common::tree::{Process, address, files, nginx_of, paths};
-use common::{TestFolder, TestResponse, TestServer, free_port, stderr, stdout};
+use crate::common::notes::{NOTES, delete, eleven, put};
+use crate::common::tree::{Process, address, files, nginx_of, paths};
+use crate::common::{TestFolder, TestResponse, TestServer, free_port, stderr, stdout};
 
 /// A server with a feed that has history, its tree, and the tree's address.
 fn exported() -> (TestFolder, TestServer, u16, String) {
@@ -45,7 +41,7 @@ fn follow(dir: &TestFolder, base: &str, path: &str, protocol: &str) -> String {
 }
 
 fn get(tree: &Process, path: &str, headers: &[(&str, &str)]) -> TestResponse {
-    common::get_from(&tree.base, path, headers)
+    crate::common::get_from(&tree.base, path, headers)
 }
 
 #[test]
@@ -134,7 +130,7 @@ fn nginx_needs_no_reload_when_the_tree_changes() {
     assert!(dir.run(&["export", "tree", "--base-url", &base]).status.success());
     let rest: Output = dir.run(&args);
     assert!(rest.status.success(), "{}", stderr(&rest));
-    let lines = common::lines(&rest);
+    let lines = crate::common::lines(&rest);
     let ids: Vec<&str> = lines.iter().map(|line| line["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["i13", "i14", "i15", "i16", "i17", "i18", "i19"]);
     // The same process served both passes.
@@ -179,7 +175,11 @@ fn followers_read_the_same_from_a_plain_file_server() {
     }
     // The feed's description tells it.
     let described = dir.run(&["follow", &format!("{}/feeds/notes", plain.base), "--once"]);
-    assert!(common::lines(&described).iter().all(|line| line["feed"] == "notes"), "{}", stdout(&described));
+    assert!(
+        crate::common::lines(&described).iter().all(|line| line["feed"] == "notes"),
+        "{}",
+        stdout(&described)
+    );
     // Many feeds at once: the tree's SUP document is discovered, and covers the feed.
     let list = format!("{}/feeds/notes/atom\n", plain.base);
     dir.write("list", list.as_bytes());

@@ -1,8 +1,6 @@
 //! Write order of an export: at every moment every link of the tree resolves, also when an export is interrupted
 //! anywhere.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;

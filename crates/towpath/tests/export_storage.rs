@@ -1,17 +1,12 @@
 //! `towpath export` and `serve --export` to object storage: a real S3 server on loopback.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-mod storage;
-
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use common::notes::{NOTES, eleven, put};
-use common::tree::{address, nginx};
-use common::{PATIENCE, TestFolder, get_from, stderr, stdout};
-use storage::{KEY, SECRET};
+use crate::common::notes::{NOTES, eleven, put};
+use crate::common::tree::{address, nginx};
+use crate::common::{PATIENCE, TestFolder, get_from, stderr, stdout};
+use crate::storage::{KEY, SECRET};
 
 fn export(dir: &TestFolder, endpoint: &str, secret: &str, args: &[&str]) -> Output {
     let mut command = dir.command(&[&["export"], args].concat());
@@ -33,8 +28,8 @@ fn follow(dir: &TestFolder, base: &str, path: &str, protocol: &str) -> String {
 async fn a_bucket_is_followed_as_the_server_is() {
     let dir = TestFolder::new(NOTES);
     std::fs::create_dir_all(dir.path("storage/bucket")).unwrap();
-    let locked = storage::serve(&dir.path("storage"), true).await;
-    let open = storage::serve(&dir.path("storage"), false).await;
+    let locked = crate::storage::serve(&dir.path("storage"), true).await;
+    let open = crate::storage::serve(&dir.path("storage"), false).await;
     let server = dir.serve();
     eleven(&server);
     assert_eq!(server.ask("POST", "/feeds/notes/snapshots", &[], b"").status, 201);
@@ -92,7 +87,7 @@ async fn a_bucket_is_followed_as_the_server_is() {
 async fn storage_errors_are_reported_plainly() {
     let dir = TestFolder::new(NOTES);
     std::fs::create_dir_all(dir.path("storage/bucket")).unwrap();
-    let endpoint = storage::serve(&dir.path("storage"), true).await;
+    let endpoint = crate::storage::serve(&dir.path("storage"), true).await;
     for (endpoint, secret, to, printed) in [
         (
             endpoint.as_str(),
@@ -113,7 +108,7 @@ async fn storage_errors_are_reported_plainly() {
 async fn a_server_continues_when_the_storage_is_back() {
     let dir = TestFolder::new(NOTES);
     std::fs::create_dir_all(dir.path("storage")).unwrap();
-    let endpoint = storage::serve(&dir.path("storage"), true).await;
+    let endpoint = crate::storage::serve(&dir.path("storage"), true).await;
     let mut command = dir.command(&[
         "serve",
         "--listen",

@@ -1,16 +1,12 @@
 //! Hubs of others that feeds and exported trees name: each is told of changes, and its subscribers get them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod callback;
-mod common;
-
-use callback::CallbackServer;
-use callback::hub::TestHub;
-use callback::push_follow::PushFollow;
-use common::tree::{address, nginx_of};
-use common::{TestFolder, TestServer, ask_at, stderr, wait_until};
 use serde_json::{Value, json};
+
+use crate::callback::CallbackServer;
+use crate::callback::hub::TestHub;
+use crate::callback::push_follow::PushFollow;
+use crate::common::tree::{address, nginx_of};
+use crate::common::{TestFolder, TestServer, ask_at, stderr, wait_until};
 
 const DOCUMENTS: [&str; 3] = ["atom", "rss", "feed.json"];
 
@@ -105,7 +101,7 @@ fn a_failing_hub_is_told_later() {
     // More than one on a machine that is slow: it is tried again.
     assert!(!metrics.contains("towpath_hub_pings_failed_total 0"), "{metrics}");
     let status = dir.run(&["status"]);
-    let told = common::stdout(&status);
+    let told = crate::common::stdout(&status);
     assert!(status.status.success() && told.contains("is not told: it answered 503"), "{told}");
     let home = server.ask("GET", "/", &[("Accept", "text/html")], b"");
     assert!(home.text().contains("cannot be told of changes"), "{}", home.text());
@@ -157,7 +153,7 @@ fn an_exported_tree_is_followed_through_its_hub() {
     wait_until("told", || has_all(&hub.pings(), &topics));
     let nginx = nginx_of(port, &dir.path("tree"));
     for name in DOCUMENTS {
-        let text = common::get_from(&nginx.base, &format!("/feeds/aa/{name}"), &[]).text();
+        let text = crate::common::get_from(&nginx.base, &format!("/feeds/aa/{name}"), &[]).text();
         assert!(text.contains(&hub.url()) && !text.contains("/feeds/aa/hub"), "{text}");
     }
     let subscriber = TestFolder::new("");

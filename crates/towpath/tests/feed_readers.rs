@@ -1,14 +1,11 @@
 //! Parsers of feeds in JavaScript read what is published, field by field.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::npm::NpmScript;
-use common::{TestFolder, stderr};
 use serde_json::{Map, Value, json};
+
+use crate::common::npm::NpmScript;
+use crate::common::{TestFolder, stderr};
 
 /// A field of an item as the parsers name it: of each item, oldest first.
 type Expected = BTreeMap<&'static str, [Value; 3]>;

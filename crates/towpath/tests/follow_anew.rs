@@ -1,13 +1,9 @@
 //! A publisher that began anew at its address: every follower learns of it, once, before the changes.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::process::Output;
 
-use common::waiting::PollClient;
-use common::{TestFolder, TestServer, free_port, lines, stderr};
+use crate::common::waiting::PollClient;
+use crate::common::{TestFolder, TestServer, free_port, lines, stderr};
 
 const CONFIG: &str = "[[feed]]\nid = \"aa\"\npage_items = 3\n";
 

@@ -1,10 +1,5 @@
 //! `towpath follow` with many feeds: output, state and exit codes.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "../../towpath-client/tests/raw_server/mod.rs"]
-mod raw_server;
-
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -12,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer};
 use serde_json::{Value, json};
+
+use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, answer};
 
 /// Smart Feed with `count` items.
 fn smart_feed(asked: &ReceivedRequest, count: usize) -> Vec<ScriptStep> {

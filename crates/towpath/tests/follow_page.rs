@@ -1,14 +1,10 @@
 //! `towpath follow` on a feed's page: which protocol it takes, where it finds a named one, and how soon it tells.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use common::{PATIENCE, TestFolder, TestServer, lines, stderr};
+use crate::common::{PATIENCE, TestFolder, TestServer, lines, stderr};
 
 const CONFIG: &str = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"bb\"\n";
 const PROTOCOLS: [&str; 5] = ["smart", "replication", "diffdelta", "history", "rss"];

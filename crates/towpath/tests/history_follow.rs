@@ -1,16 +1,12 @@
 //! `towpath follow` and `towpath check` for Feed History and plain feeds, as programs.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "../../towpath-client/tests/raw_server/mod.rs"]
-mod raw_server;
-
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use raw_server::{RawServer, ScriptStep, answer};
 use serde_json::Value;
+
+use crate::raw_server::{RawServer, ScriptStep, answer};
 
 fn document(head: &str, ids: &[&str]) -> String {
     let entry = |id: &&str| {

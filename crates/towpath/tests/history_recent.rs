@@ -1,17 +1,14 @@
 //! `recent_items`: newest documents show the last changes, and `prev` leads to all others.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use common::notes::SYNTAXES;
-use common::tree::{address, files};
-use common::{PATIENCE, TestFolder, TestResponse, TestServer, free_port, lines, stderr, stdout};
 use serde_json::json;
 use towpath_proto::format::{self, FeedDocument, ReadOptions};
+
+use crate::common::notes::SYNTAXES;
+use crate::common::tree::{address, files};
+use crate::common::{PATIENCE, TestFolder, TestResponse, TestServer, free_port, lines, stderr, stdout};
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\npage_items = 100\nrecent_items = 8\n";
 

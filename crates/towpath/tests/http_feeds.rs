@@ -1,11 +1,8 @@
 //! Feeds that are made, changed and removed over HTTP.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
-use common::{TestFolder, TestServer, stderr, stdout};
 use serde_json::{Value, json};
+
+use crate::common::{TestFolder, TestServer, stderr, stdout};
 
 const CONFIG: &str = r#"
 [server]
@@ -112,7 +109,7 @@ fn a_source_stays_out_of_private_networks() {
     let settings =
         json!({ "source": { "url": format!("{}/feeds/of-file/feed.json", server.base), "every": "1s" } });
     assert_eq!(ask(&server, "admin-token", "PUT", "/feeds/team-a", &settings).0, 201);
-    common::wait_until("the source is refused", || {
+    crate::common::wait_until("the source is refused", || {
         let (_, feed) = ask(&server, "admin-token", "GET", "/feeds/team-a", &Value::Null);
         feed["source"]["error"]["message"]
             .as_str()

@@ -1,17 +1,12 @@
 //! Sources over HTTP, from servers that are correct, faulty, slow or endless.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-#[path = "../../towpath-client/tests/raw_server/mod.rs"]
-mod raw_server;
-
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use common::{TestFolder, TestServer, stdout};
-use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect, send};
 use tokio::runtime::Runtime;
+
+use crate::common::{TestFolder, TestServer, stdout};
+use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect, send};
 
 /// RSS feed with one item.
 fn rss(id: &str, title: &str) -> String {
@@ -172,7 +167,7 @@ fn retry_after_is_honoured_and_failures_back_off() {
     let dir = TestFolder::new(&(feed("busy") + &feed("broken")));
     let server = dir.serve();
     let asked = |path: &str| origin.asked().iter().filter(|asked| asked.path == path).count();
-    let end = Instant::now() + common::PATIENCE;
+    let end = Instant::now() + crate::common::PATIENCE;
     while asked("/broken") < 3 {
         assert!(Instant::now() < end, "the broken one is asked again");
         std::thread::sleep(Duration::from_millis(50));

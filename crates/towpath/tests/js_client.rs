@@ -1,8 +1,6 @@
 //! The JavaScript package: its types, its size, its names, and its tests in Node, Deno and Chromium, from the very
 //! tarball that `cargo xtask package` makes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

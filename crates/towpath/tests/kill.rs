@@ -1,17 +1,14 @@
 //! A server with writers and sources is killed again and again, at any moment: acknowledged changes stay, and no
 //! chain breaks. `TOWPATH_KILL_ROUNDS` sets the number of rounds; `cargo xtask kill` runs a hundred.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::chain::ChainReader;
-use common::{PATIENCE, TestFolder, TestServer, free_port, lines, stderr};
 use serde_json::{Value, json};
+
+use crate::common::chain::ChainReader;
+use crate::common::{PATIENCE, TestFolder, TestServer, free_port, lines, stderr};
 
 const CONFIG: &str = r#"
 [[feed]]
@@ -332,7 +329,7 @@ fn followers_agree(followers: &mut [RestartedFollow<'_>], global: &ChainReader) 
         let ids: Vec<_> = global.items.keys().filter(followed).collect();
         assert_eq!(follower.items.keys().collect::<Vec<_>>(), ids, "{}", follower.url);
         for (key, content) in &follower.items {
-            let expected = common::chain::content(&global.items[key]);
+            let expected = crate::common::chain::content(&global.items[key]);
             assert_eq!(content.as_str().unwrap().as_bytes(), expected, "{key:?}");
         }
     }

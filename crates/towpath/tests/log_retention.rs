@@ -1,15 +1,12 @@
 //! `[feed.log]`: old versions and deletions go, and every protocol's followers end with the live items.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Output;
 
-use common::waiting::PollClient;
-use common::{TestFolder, TestServer, clustered, free_port, lines, stderr, stdout};
 use serde_json::{Value, json};
+
+use crate::common::waiting::PollClient;
+use crate::common::{TestFolder, TestServer, clustered, free_port, lines, stderr, stdout};
 
 /// Changes that are kept.
 const KEPT: u64 = 12;
@@ -349,8 +346,8 @@ fn a_sink_behind_the_horizon_begins_anew() {
     };
     let server = dir.serve();
     publish(&server, &[("n0".into(), Some(1)), ("gone".into(), Some(1))]);
-    common::wait_until("the sink made its table", || dir.path("copy.db").exists() && has_table());
-    common::wait_until("the sink has both", || rows().len() == 2);
+    crate::common::wait_until("the sink made its table", || dir.path("copy.db").exists() && has_table());
+    crate::common::wait_until("the sink has both", || rows().len() == 2);
     assert_eq!(server.stop(), Some(0));
 
     dir.write("towpath.toml", config("").as_bytes());
@@ -361,7 +358,7 @@ fn a_sink_behind_the_horizon_begins_anew() {
     dir.write("towpath.toml", config(sink).as_bytes());
     let server = dir.serve();
     let live: BTreeMap<String, u32> = (30..40).map(|n| (format!("n{}", n % 10), n + 2)).collect();
-    common::wait_until("the sink has what is live", || rows() == live);
+    crate::common::wait_until("the sink has what is live", || rows() == live);
     assert!(dir.log().contains("the feed is copied again from its beginning"), "{}", dir.log());
     assert_eq!(server.stop(), Some(0));
 }

@@ -1,13 +1,10 @@
 //! Logs: one line per event with fields, as text and as JSON, for the journal, without repeats and without secrets.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
-
-mod common;
-
 use std::os::unix::fs::MetadataExt as _;
 
-use common::{TestFolder, TestServer, stderr, wait_until};
 use serde_json::Value;
+
+use crate::common::{TestFolder, TestServer, stderr, wait_until};
 
 const FAILING: &str = "[[feed]]\nid = \"news\"\n[feed.source]\nurl = \"http://127.0.0.1:1/x?key=hush\"\n[[feed]]\nid = \"own\"\n";
 

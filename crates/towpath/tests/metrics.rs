@@ -1,14 +1,10 @@
 //! `/metrics` by feed, source, route and process.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::io::Write as _;
 use std::process::Stdio;
 
-use common::waiting::PollClient;
-use common::{TestFolder, TestServer, wait_until};
+use crate::common::waiting::PollClient;
+use crate::common::{TestFolder, TestServer, wait_until};
 
 fn metrics(server: &TestServer) -> String {
     server.get("/metrics").text()
@@ -83,7 +79,7 @@ fn promtool_finds_nothing() {
     let mut promtool = promtool.spawn().expect("`cargo xtask setup` installs promtool");
     promtool.stdin.take().unwrap().write_all(&scraped.body).unwrap();
     let checked = promtool.wait_with_output().unwrap();
-    assert!(checked.status.success(), "{}", common::stderr(&checked));
+    assert!(checked.status.success(), "{}", crate::common::stderr(&checked));
     assert!(checked.stderr.is_empty() && checked.stdout.is_empty(), "{checked:?}");
 }
 

@@ -1,14 +1,11 @@
 //! A feed that mirrors another towpath by DiffDelta, with both sides killed at bad moments.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::chain::ChainReader;
-use common::{TestFolder, TestServer, free_port, stdout};
 use serde_json::{Value, json};
+
+use crate::common::chain::ChainReader;
+use crate::common::{TestFolder, TestServer, free_port, stdout};
 
 fn publisher() -> TestFolder {
     TestFolder::new("[[feed]]\nid = \"notes\"\nttl = 15\n")

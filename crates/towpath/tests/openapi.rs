@@ -2,14 +2,10 @@
 //!
 //! `cargo xtask openapi` runs the same for minutes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{TestFolder, TestServer, python, wait_until};
+use crate::common::{TestFolder, TestServer, python, wait_until};
 
 const TOKEN: &str = "openapi-token";
 

@@ -1,14 +1,10 @@
 //! Tasks of operators: a first configuration, a reload, Unix sockets, health, completions.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 
-use common::{TestFolder, TestServer, clustered, free_port, stderr, wait_until};
+use crate::common::{TestFolder, TestServer, clustered, free_port, stderr, wait_until};
 
 fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
@@ -154,7 +150,7 @@ fn a_clock_that_was_ahead_at_the_start_is_told_and_mended() {
     let (server, _) = serve("+0");
     dir.write("notes.ndjson", &lines);
     let imported = dir.run(&["import", "notes", "notes.ndjson", "--server", &server.base]);
-    assert!(imported.status.success(), "{}", common::stderr(&imported));
+    assert!(imported.status.success(), "{}", crate::common::stderr(&imported));
     assert!(put(&server, "d") <= jiff::Timestamp::now() && clock(&server).is_null());
     assert_eq!(server.json("/feeds/notes")["seq"], 4);
 }

@@ -1,22 +1,17 @@
 //! Traces: spans of a real server at a small receiver of OTLP.
 
-#![cfg(feature = "otlp")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod callback;
-mod common;
-
 use std::collections::BTreeSet;
 
-use callback::CallbackServer;
-use common::TestFolder;
 use serde_json::Value;
+
+use crate::callback::CallbackServer;
+use crate::common::TestFolder;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
 /// Every span that came so far.
-fn spans(calls: &[callback::CallbackRequest]) -> Vec<Value> {
+fn spans(calls: &[crate::callback::CallbackRequest]) -> Vec<Value> {
     let list = |value: &Value, name: &str| value[name].as_array().cloned().unwrap_or_default();
     let traces = calls.iter().filter(|call| call.path == "/v1/traces");
     let resources = traces.flat_map(|call| list(&call.json(), "resourceSpans"));

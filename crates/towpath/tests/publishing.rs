@@ -1,15 +1,12 @@
 //! Publishing: `put`, `delete`, `import` and their HTTP forms, with and without a running server.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
-mod common;
-
 use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{TestFolder, TestServer, lines, stderr, wait_until};
 use serde_json::{Value, json};
+
+use crate::common::{TestFolder, TestServer, lines, stderr, wait_until};
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"copy\"\n";
 
@@ -354,11 +351,11 @@ fn status_lists_all_feeds_to_publishers() {
     for tokens in ["[server]\ntokens = [\"secret\"]\n", ""] {
         let dir = TestFolder::new(&format!("{tokens}{feeds}"));
         assert_eq!(dir.run(&["put", "private", "a"]).status.code(), Some(0));
-        let of_folder = common::stdout(&dir.run(&["status"]));
+        let of_folder = crate::common::stdout(&dir.run(&["status"]));
         assert!(of_folder.contains("private") && of_folder.lines().count() == 5, "{of_folder}");
         let server = dir.serve();
         let of_server = dir.run(&["status", "--server", &server.base]);
-        assert_eq!(common::stdout(&of_server), of_folder, "{}", stderr(&of_server));
+        assert_eq!(crate::common::stdout(&of_server), of_folder, "{}", stderr(&of_server));
     }
 }
 
@@ -375,7 +372,7 @@ fn the_list_of_feeds_depends_on_the_reader() {
         let headers = [("authorization", bearer.as_str())];
         server.ask("GET", path, if token.is_empty() { &[] } else { &headers }, b"")
     };
-    let names = |answer: &common::TestResponse| -> Vec<String> {
+    let names = |answer: &crate::common::TestResponse| -> Vec<String> {
         let list = answer.json();
         list["feeds"].as_array().unwrap().iter().map(|feed| feed["id"].as_str().unwrap().to_owned()).collect()
     };
@@ -417,7 +414,7 @@ fn the_command_line_publishes_into_a_folder_or_a_running_server() {
     assert_eq!(missing.status.code(), Some(1));
     assert!(stderr(&missing).contains("404"), "{}", stderr(&missing));
     let status = dir.run(&["status", "--server", &server.base]);
-    assert!(common::stdout(&status).contains("notes"), "{}", stderr(&status));
+    assert!(crate::common::stdout(&status).contains("notes"), "{}", stderr(&status));
 }
 
 /// DiffDelta 1.3: an archive is never deleted. Protected archives are removed with the configuration that protected
@@ -438,7 +435,7 @@ fn an_archive_outlives_its_feed_in_the_configuration() {
     for feed in ["notes", "private"] {
         assert_eq!(server.ask("PUT", &format!("/feeds/{feed}/items/a"), &[], b"x").status, 201);
     }
-    let end = std::time::Instant::now() + common::PATIENCE;
+    let end = std::time::Instant::now() + crate::common::PATIENCE;
     while ["notes", "private"].iter().any(|feed| snapshots(&server, feed).len() < 2) {
         assert!(std::time::Instant::now() < end, "nothing is minted");
         std::thread::sleep(std::time::Duration::from_millis(50));

@@ -1,15 +1,12 @@
 //! Atom, RSS and JSON Feed with their history, as a real server serves them (Feed History -00, RFC 5005).
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use common::notes::{NOTES, SYNTAXES, delete, eleven, put};
-use common::{PATIENCE, TestFolder, TestResponse, TestServer, free_port};
 use towpath_proto::format::{self, FeedDocument, ReadOptions};
+
+use crate::common::notes::{NOTES, SYNTAXES, delete, eleven, put};
+use crate::common::{PATIENCE, TestFolder, TestResponse, TestServer, free_port};
 
 fn read(answer: &TestResponse) -> FeedDocument {
     assert_eq!(answer.status, 200, "{}", answer.text());

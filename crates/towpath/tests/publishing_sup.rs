@@ -1,16 +1,13 @@
 //! The Simple Update Protocol of a real server.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, TestFolder, TestResponse, TestServer, free_port, python, stderr, stdout};
 use serde_json::Value;
+
+use crate::common::{PATIENCE, TestFolder, TestResponse, TestServer, free_port, python, stderr, stdout};
 
 const FEEDS: &str = r#"
 [[feed]]

@@ -1,16 +1,13 @@
 //! Atom and RSS for other software: access, discovery and validity.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use common::notes::{NOTES, SYNTAXES, delete, eleven, put};
-use common::{TestFolder, lines, python, stderr, stdout};
 use serde_json::Value;
+
+use crate::common::notes::{NOTES, SYNTAXES, delete, eleven, put};
+use crate::common::{TestFolder, lines, python, stderr, stdout};
 
 const ACCESS: &str = r#"
 [[feed]]

@@ -1,14 +1,10 @@
 //! WebSub topics of a feed's newest Atom, RSS and JSON Feed documents.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod callback;
-mod common;
-
-use callback::CallbackServer;
-use common::{TestFolder, TestResponse, TestServer};
 use serde_json::json;
 use towpath_proto::format::{FeedDocument, ReadOptions, read};
+
+use crate::callback::CallbackServer;
+use crate::common::{TestFolder, TestResponse, TestServer};
 
 const CONFIG: &str = r#"
 [server]

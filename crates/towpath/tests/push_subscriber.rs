@@ -1,19 +1,15 @@
 //! `towpath follow --push` has the same output as pulling, whatever happens to the pushes; and the public conformance
 //! tests for subscribers that need a network.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod callback;
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use callback::hub::TestHub;
-use callback::push_follow::PushFollow;
-use callback::{CallbackRequest, CallbackServer};
-use common::{PATIENCE, TestFolder, TestServer, clustered, free_port};
 use serde_json::{Value, json};
+
+use crate::callback::hub::TestHub;
+use crate::callback::push_follow::PushFollow;
+use crate::callback::{CallbackRequest, CallbackServer};
+use crate::common::{PATIENCE, TestFolder, TestServer, clustered, free_port};
 
 const CONFIG: &str = "[server]\nallow_private_callbacks = true\n[[feed]]\nid = \"aa\"\n";
 
@@ -88,7 +84,7 @@ fn the_output_equals_that_of_pulling() {
     following.wait_for("last");
     received.extend(following.lines());
     let pulled = dir.run(&["follow", &url, "--protocol", "smart", "--once"]);
-    let pulled = common::lines(&pulled);
+    let pulled = crate::common::lines(&pulled);
     // Pulling shows only the latest version of a replaced item.
     let latest: Vec<&Value> = received
         .iter()
@@ -310,7 +306,10 @@ fn a_page_with_a_hub_is_followed_by_push() {
     });
     let (dir, url) = (TestFolder::new(""), page.url("/page"));
     let refused = dir.run(&["follow", &url, "--once"]);
-    assert!(!refused.status.success() && common::stderr(&refused).contains("--protocol page"), "{refused:?}");
+    assert!(
+        !refused.status.success() && crate::common::stderr(&refused).contains("--protocol page"),
+        "{refused:?}"
+    );
     let following = PushFollow::start(&dir, &url);
     following.wait_for(&url);
     hub.wait_for_subscribers(1);
@@ -359,7 +358,7 @@ fn a_polled_source_is_pushed() {
     until("seen", || push("alone")["problem"].as_str().is_some_and(|text| text.contains("has no hub")));
     let asked = plain.calls().len();
     until("polled on", || plain.calls().len() > asked + 2);
-    let status = common::stdout(&dir.run(&["status"]));
+    let status = crate::common::stdout(&dir.run(&["status"]));
     assert!(status.contains(", pushed") && status.contains("not pushed: "), "{status}");
     // Deliveries without the key are refused.
     assert_eq!(copy.ask("POST", "/feeds/copy/callback", &[], b"{}").status, 404);

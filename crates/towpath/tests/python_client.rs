@@ -1,7 +1,5 @@
 //! The Python package: its types, examples, reference and behaviour, from the very wheel that `cargo xtask package` makes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

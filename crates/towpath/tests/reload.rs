@@ -1,16 +1,12 @@
 //! Settings of a running server that a reload replaces: limits, origins, logs and alerts.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod callback;
-mod common;
-
 use std::io::{Read as _, Write as _};
 
-use callback::CallbackServer;
-use common::waiting::{PollClient, metric, publish, put, until, waiters};
-use common::{TestFolder, stderr, stdout, wait_until};
 use serde_json::Value;
+
+use crate::callback::CallbackServer;
+use crate::common::waiting::{PollClient, metric, publish, put, until, waiters};
+use crate::common::{TestFolder, stderr, stdout, wait_until};
 
 /// Reloads a configuration that needs no restart. Returns the message.
 fn reload(dir: &TestFolder, config: &str) -> String {

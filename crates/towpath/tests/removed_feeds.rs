@@ -1,18 +1,13 @@
 //! Feeds that are removed while clients wait for them: each learns of it at once, with the reason.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod callback;
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use callback::CallbackServer;
-use common::waiting::{PollClient, publish, put, until, waiters};
-use common::{TestFolder, TestServer, stdout};
+use crate::callback::CallbackServer;
+use crate::common::waiting::{PollClient, publish, put, until, waiters};
+use crate::common::{TestFolder, TestServer, stdout};
 
 const CONFIG: &str = "
 [server]
@@ -203,7 +198,7 @@ fn followers_print_the_reason() {
         for (number, state) in states.iter().enumerate() {
             for more in [&["--state", state][..], &[]] {
                 let refused = follow(number, more);
-                let told = common::stderr(&refused);
+                let told = crate::common::stderr(&refused);
                 let is_told = told.contains("answers 410") && told.contains(reason);
                 assert!(is_told && refused.status.code() == Some(1), "{:?}: {told}", addresses[number]);
             }
@@ -266,7 +261,7 @@ fn a_subscription_that_is_being_verified_ends() {
         if call.argument("hub.challenge").is_some() {
             until("the feed is removed", || confirms.load(Ordering::Acquire));
         }
-        callback::good(call)
+        crate::callback::good(call)
     });
     let topic = format!("{}/feeds/made/items", server.base);
     let form = url::form_urlencoded::Serializer::new(String::new())

@@ -1,24 +1,20 @@
 //! Data Replication from publishers that violate it: each fault is reported with the page's address and the entity,
 //! entities before it are delivered, and the position is persisted.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[path = "../../towpath-client/tests/raw_server/mod.rs"]
-mod raw_server;
-
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use raw_server::{RawServer, ReceivedRequest, ScriptStep, send};
 use serde_json::Value;
 use towpath_client::{
     FetchOptions, Fetcher, FollowNotice, FollowSummary, Output as Sink, PrivateFetches, drive,
 };
 use towpath_proto::follow::{FollowError, Followed, StartFrom};
 use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
+
+use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, send};
 
 const HTTP_TIME: &str = "Mon, 27 Nov 2023 03:10:00 GMT";
 

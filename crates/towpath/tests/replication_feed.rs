@@ -1,16 +1,13 @@
 //! Data Replication: the pages of a real server, and following them.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::pages::{FetchedPage, page, path, walk};
-use common::{KEV, TestFolder, TestServer, catalogue, kev, lines, stderr};
 use serde_json::{Value, json};
+
+use crate::common::pages::{FetchedPage, page, path, walk};
+use crate::common::{KEV, TestFolder, TestServer, catalogue, kev, lines, stderr};
 
 /// Feed with small pages.
 const SMALL: &str = "[[feed]]\nid = \"notes\"\npage_items = 3\npage_bytes = 20\n";
@@ -198,7 +195,7 @@ fn the_catalogue_s_versions_are_followed_and_sealed_pages_survive_restarts() {
         sealed.pop();
         assert!(sealed.iter().all(|page| page.entities.len() == 100));
         let checked = dir.run(&["check", &replication(&server, "kev"), "--protocol", "replication"]);
-        assert_eq!(checked.status.code(), Some(0), "{}", common::stdout(&checked));
+        assert_eq!(checked.status.code(), Some(0), "{}", crate::common::stdout(&checked));
         copy.clear();
     }
 }

@@ -1,17 +1,11 @@
 //! Data Replication: mirrors of foreign publishers.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod common;
-#[path = "../../towpath-client/tests/raw_server/mod.rs"]
-mod raw_server;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::pages::walk;
-use common::{TestFolder, stderr};
-use raw_server::{RawServer, ReceivedRequest, ScriptStep, send};
+use crate::common::pages::walk;
+use crate::common::{TestFolder, stderr};
+use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, send};
 
 /// Page of another publisher: its own headers in its own order, a one-digit day, bare line ends, a binary entity, a
 /// deletion.

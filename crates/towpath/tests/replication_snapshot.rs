@@ -1,15 +1,12 @@
 //! Data Replication: snapshots of a real server, and retention.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use common::pages::{page, path, walk};
-use common::{PATIENCE, TestFolder, TestServer, lines, stderr, stdout};
 use serde_json::{Value, json};
+
+use crate::common::pages::{page, path, walk};
+use crate::common::{PATIENCE, TestFolder, TestServer, lines, stderr, stdout};
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\npage_items = 4\n[feed.snapshots]\nkeep = 2\n";
 

@@ -3,18 +3,15 @@
 //!
 //! `cargo xtask client-kills [N]` runs the long form, in every language.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub, dead_code)]
-
-mod common;
-
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{PATIENCE, TestFolder, TestServer, wait_until};
 use rusqlite::{Connection, OpenFlags};
 use towpath_client::{ChangesError, Follow};
+
+use crate::common::{PATIENCE, TestFolder, TestServer, wait_until};
 
 /// Number of kills in the tests.
 const KILLS: usize = 20;

@@ -2,19 +2,14 @@
 //!
 //! `cargo xtask sink-kills [N]` runs the long form.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub, dead_code)]
-
-mod common;
-#[path = "../../towpath-sinks/tests/support/postgres_server.rs"]
-mod postgres_server;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use common::sink_kill::{self, HistoryRow, KilledCopy};
-use postgres_server::PostgresServer;
 use rusqlite::Connection;
+
+use crate::common::sink_kill::{self, HistoryRow, KilledCopy};
+use crate::postgres_server::PostgresServer;
 
 /// Protocols by which the copies are made.
 const PROTOCOLS: [&str; 3] = ["smart", "replication", "diffdelta"];
@@ -25,7 +20,7 @@ struct SqliteCopy(PathBuf);
 impl SqliteCopy {
     fn rows<T>(&self, sql: &str, read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>) -> Vec<T> {
         let connection = Connection::open(&self.0).unwrap();
-        connection.busy_timeout(common::PATIENCE).unwrap();
+        connection.busy_timeout(crate::common::PATIENCE).unwrap();
         let mut statement = connection.prepare(sql).unwrap();
         statement.query_map([], read).unwrap().collect::<Result<_, _>>().unwrap()
     }

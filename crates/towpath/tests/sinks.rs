@@ -1,19 +1,14 @@
 //! `[[sink]]`: feeds are copied to destinations, whatever becomes of these and of the server.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod callback;
-mod common;
-mod nodes;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use callback::{CallbackReply, CallbackRequest, CallbackServer, good};
-use common::{PATIENCE, TestFolder, TestServer, wait_until, wait_within};
-use nodes::TestCluster;
 use serde_json::{Value, json};
+
+use crate::callback::{CallbackReply, CallbackRequest, CallbackServer, good};
+use crate::common::{PATIENCE, TestFolder, TestServer, wait_until, wait_within};
+use crate::nodes::TestCluster;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
@@ -99,14 +94,14 @@ fn a_dead_receiver_slows_nobody_and_gets_everything_in_the_end() {
     assert!(metrics.contains("towpath_sink_up{sink=\"alive\"} 1"), "{metrics}");
     assert!(metrics.contains("towpath_sink_up{sink=\"dead\"} 0"), "{metrics}");
     assert!(metrics.contains("towpath_sink_last_delivery_timestamp_seconds{sink=\"alive\"} "), "{metrics}");
-    let listed = common::stdout(&folder.run(&["sink", "list"]));
+    let listed = crate::common::stdout(&folder.run(&["sink", "list"]));
     assert!(listed.contains("alive") && listed.contains("503"), "{listed}");
     let shown = folder.run(&["status"]);
     assert_eq!(shown.status.code(), Some(1));
-    assert!(common::stderr(&shown).contains("sink dead"), "{}", common::stderr(&shown));
-    assert!(common::stdout(&shown).contains("waiting"), "{}", common::stdout(&shown));
+    assert!(crate::common::stderr(&shown).contains("sink dead"), "{}", crate::common::stderr(&shown));
+    assert!(crate::common::stdout(&shown).contains("waiting"), "{}", crate::common::stdout(&shown));
     let status_json: Value =
-        serde_json::from_str(&common::stdout(&folder.run(&["status", "--format", "json"]))).unwrap();
+        serde_json::from_str(&crate::common::stdout(&folder.run(&["status", "--format", "json"]))).unwrap();
     assert_eq!(status_json["sinks"][1]["lag"], 3, "{status_json}");
     // A failing destination is no failure of what is served.
     let health = server.json("/healthz.json");
@@ -119,7 +114,7 @@ fn a_dead_receiver_slows_nobody_and_gets_everything_in_the_end() {
         server.json("/readyz")["parts"]["sinks"]["paused"] == 1
             && metrics.contains("towpath_sink_paused{sink=\"alive\"} 1")
     });
-    assert!(common::stdout(&folder.run(&["status"])).contains("paused"));
+    assert!(crate::common::stdout(&folder.run(&["status"])).contains("paused"));
     // What an operator has paused does not fail.
     order(&server, "dead", "pause");
     wait_until("nothing fails", || {
@@ -182,7 +177,7 @@ fn refused_items_are_kept_aside_and_sent_again() {
     picky.store(204, Ordering::Relaxed);
     let before = receiver.calls().len();
     let resent = folder.run(&["sink", "resend", "hook"]);
-    assert!(resent.status.success(), "{}", common::stderr(&resent));
+    assert!(resent.status.success(), "{}", crate::common::stderr(&resent));
     wait_until("there are no letters", || sink(&server, "hook")["dead_letters"] == 0);
     assert_eq!(receiver.calls().len(), before + 1);
     assert_eq!(delivered(&receiver).last().map(String::as_str), Some("bad"));
@@ -208,7 +203,7 @@ fn large_refused_items_make_a_sink_wait() {
     });
     assert_eq!(sink(&server, "hook")["dead_letters"], 2);
     let dropped = folder.run(&["sink", "drop", "hook"]);
-    assert!(dropped.status.success(), "{}", common::stderr(&dropped));
+    assert!(dropped.status.success(), "{}", crate::common::stderr(&dropped));
     order(&server, "hook", "resume");
     wait_until("the third is kept", || {
         let sink = sink(&server, "hook");
@@ -260,7 +255,7 @@ fn mistakes_are_told_before_anything_starts() {
         let folder = TestFolder::new(&format!("{FEED}[[sink]]\nname = \"x\"\nfeeds = [\"*\"]\n{sink}\n"));
         for command in [&["serve"][..], &["config", "check"]] {
             let output = folder.run(command);
-            let error = common::stderr(&output);
+            let error = crate::common::stderr(&output);
             assert_eq!(output.status.code(), Some(2), "{error}");
             assert!(error.contains(needle) && error.contains("\"x\""), "{error}");
         }
@@ -273,11 +268,11 @@ fn a_sink_is_taken_over() {
     let receiver = CallbackServer::start(good);
     let mut cluster = TestCluster::start(&webhook("hook", &receiver.url("/hook")));
     let holder = cluster.settled_holder("sink/hook");
-    nodes::publish(cluster.node(holder), "news", "a");
+    crate::nodes::publish(cluster.node(holder), "news", "a");
     wait_for_items(&receiver, &["a"]);
     cluster.kill(holder);
-    let other = (holder + 1) % nodes::NODES;
-    nodes::publish(cluster.node(other), "news", "b");
+    let other = (holder + 1) % crate::nodes::NODES;
+    crate::nodes::publish(cluster.node(other), "news", "b");
     wait_until("b is delivered by another node", || delivered(&receiver).last().is_some_and(|id| id == "b"));
     // Another node than the one that runs it gives orders and shows its state.
     order(cluster.node(other), "hook", "pause");
@@ -291,7 +286,7 @@ fn a_sink_is_taken_over() {
 fn a_cluster_runs_what_a_reload_brings() {
     let receiver = CallbackServer::start(good);
     let cluster = TestCluster::start("");
-    nodes::publish(cluster.node(0), "news", "a");
+    crate::nodes::publish(cluster.node(0), "news", "a");
     let source = "[[feed]]\nid = 'polled'\n[feed.source]\nurl = 'source.json'\n";
     for dir in &cluster.dirs {
         let before = std::fs::read_to_string(dir.path("towpath.toml")).unwrap();
@@ -300,7 +295,7 @@ fn a_cluster_runs_what_a_reload_brings() {
         let items = r#"{"version":"https://jsonfeed.org/version/1.1","items":[{"id":"1","title":"One"}]}"#;
         dir.write("source.json", items.as_bytes());
         let reloaded = dir.run(&["reload"]);
-        assert!(common::stdout(&reloaded).contains("1 added (hook)"), "{reloaded:?}");
+        assert!(crate::common::stdout(&reloaded).contains("1 added (hook)"), "{reloaded:?}");
     }
     wait_until("the source is polled", || cluster.node(1).get("/feeds/polled/items").text().contains("One"));
     wait_for_items(&receiver, &["a"]);
@@ -331,14 +326,14 @@ fn sinks_change_at_a_reload() {
         webhook("bad", "no/url"),
         "[[token]]\nname = 't'\ntoken = 't'\nrights = ['read']\n".into(),
     ]);
-    let error = common::stderr(&bad);
+    let error = crate::common::stderr(&bad);
     let place = "towpath.toml: line 16, column 8: sink \"bad\": ";
     assert!(bad.status.code() == Some(2) && error.contains(place), "{error}");
     assert_eq!(server.json("/sinks")["sinks"].as_array().unwrap().len(), 2);
 
     // The changed one goes on where it was; the new one begins at the beginning.
     let message = reload(&[webhook("kept", &a), webhook("changed", &c), webhook("added", &c)]);
-    let message = common::stdout(&message);
+    let message = crate::common::stdout(&message);
     assert!(message.contains("sinks: 1 added (added), 1 changed (changed)"), "{message}");
     wait_for_items(&added, &["a"]);
     publish(&server, "b");
@@ -349,9 +344,9 @@ fn sinks_change_at_a_reload() {
     assert_eq!(sink(&server, "kept")["delivered"], 2);
 
     // Removed ones deliver no more, and are in no list and no metric.
-    let message = common::stdout(&reload(&[webhook("kept", &a)]));
+    let message = crate::common::stdout(&reload(&[webhook("kept", &a)]));
     assert!(message.contains("2 removed (changed, added)"), "{message}");
-    assert!(common::stdout(&reload(&[webhook("kept", &a)])).contains("in effect; no feed changed"));
+    assert!(crate::common::stdout(&reload(&[webhook("kept", &a)])).contains("in effect; no feed changed"));
     wait_until("their metrics are gone", || {
         let metrics = server.get("/metrics").text();
         metrics.contains("{sink=\"kept\"}")
@@ -366,7 +361,7 @@ fn sinks_change_at_a_reload() {
     );
 
     // Back again, it goes on behind what it has had.
-    let message = common::stdout(&reload(&[webhook("kept", &a), webhook("changed", &b)]));
+    let message = crate::common::stdout(&reload(&[webhook("kept", &a), webhook("changed", &b)]));
     assert!(message.contains("1 added (changed)"), "{message}");
     wait_for_items(&changed, &["a", "c"]);
     assert_eq!(server.stop(), Some(0));
@@ -384,7 +379,7 @@ fn a_sink_copies_feeds_that_come_with_a_log() {
     let without_news = FEED.replacen("news", "sports", 1);
     let reload = |text: &str| {
         folder.write("towpath.toml", text.as_bytes());
-        common::stdout(&folder.run(&["reload"]))
+        crate::common::stdout(&folder.run(&["reload"]))
     };
     assert!(reload(&format!("{without_news}{sink}")).contains("sinks: 1 added (hook)"));
     wait_until("it runs", || self::sink(&server, "hook")["state"] == "starting");

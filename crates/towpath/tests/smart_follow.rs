@@ -1,17 +1,14 @@
 //! PullFollow and mirroring a Smart Feed across restarts, edits and deletions: nothing is missing.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, TestFolder, TestServer, free_port, lines, stderr};
 use serde_json::{Value, json};
+
+use crate::common::{PATIENCE, TestFolder, TestServer, free_port, lines, stderr};
 
 const FEED: &str = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"bb\"\ncursor = \"toc\"\n";
 

@@ -1,16 +1,13 @@
 //! Parked connections that send the next request: cached by its bytes, or any other.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use common::waiting::{PollClient, ids, metric, publish, put, until, waiters};
-use common::{TestFolder, TestServer};
 use serde_json::json;
+
+use crate::common::waiting::{PollClient, ids, metric, publish, put, until, waiters};
+use crate::common::{TestFolder, TestServer};
 
 /// Single worker, because each worker has a request cache of its own.
 const ONE_WORKER: &str = "[server]\nthreads = 1\nwaiters = 400\n[[feed]]\nid = \"aa\"\n";

@@ -1,16 +1,13 @@
 //! Smart Feeds over a running server: pulls in every order, long polls, events, filters, readers, bad input.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use common::waiting::{PollClient, ids, publish, put, until, waiters};
-use common::{TestFolder, TestResponse, TestServer};
 use serde_json::{Value, json};
+
+use crate::common::waiting::{PollClient, ids, publish, put, until, waiters};
+use crate::common::{TestFolder, TestResponse, TestServer};
 
 const OPEN: &str = "[server]\nheartbeat = \"1s\"\nwaiters = 8\n[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"toc\"\ncursor = \"toc\"\n";
 

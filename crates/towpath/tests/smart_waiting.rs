@@ -1,14 +1,11 @@
 //! Different long polls side by side: none delays another, and each gets its own response.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::waiting::{PollClient, ids, publish, put, until, waiters};
-use common::{TestFolder, TestServer};
 use serde_json::json;
+
+use crate::common::waiting::{PollClient, ids, publish, put, until, waiters};
+use crate::common::{TestFolder, TestServer};
 
 const CONFIG: &str = "[server]\nthreads = 1\n[[feed]]\nid = \"aa\"\n";
 const FUTURE: &str = "since=time:9999999999";

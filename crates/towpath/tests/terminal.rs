@@ -1,18 +1,14 @@
 //! Commands in a terminal: `towpath tail` and `towpath status --watch`, which go on, and the progress of slow ones.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod callback;
-mod common;
-
 use std::io::{BufRead as _, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use callback::CallbackServer;
-use common::{TestFolder, free_port, stderr, stdout, wait_until};
 use parking_lot::Mutex;
+
+use crate::callback::CallbackServer;
+use crate::common::{TestFolder, free_port, stderr, stdout, wait_until};
 
 /// A command that goes on, with the lines that it has printed on both of its streams.
 struct Watching {
@@ -114,7 +110,7 @@ fn slow_work_is_named_on_terminals_only() {
     let may_answer = is_shown.clone();
     let receiver = CallbackServer::start(move |call| {
         wait_until("the terminal shows the bar", || may_answer.load(Ordering::Acquire));
-        callback::good(call)
+        crate::callback::good(call)
     });
     let webhook = format!("[alerts.webhook]\nurl = \"{}\"\nallow_private = true\n", receiver.base);
     let dir = TestFolder::new(&webhook);

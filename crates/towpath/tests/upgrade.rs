@@ -1,15 +1,12 @@
 //! A data folder of the previous format is migrated after a copy, and followers go on from their old states.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
-use common::{TestFolder, clustered, free_port, lines, stderr, stdout};
 use serde_json::Value;
+
+use crate::common::{TestFolder, clustered, free_port, lines, stderr, stdout};
 
 const FIXTURE: &[u8] = include_bytes!("data/format-1/folder.json.gz");
 /// Address of the server that wrote the states.

@@ -1,18 +1,13 @@
 //! The web page's forms and refusals: dead letters, mirrors, snapshots, subscribers, and pages for what is refused.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod callback;
-mod common;
-mod nodes;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use callback::CallbackServer;
-use common::{TestFolder, TestResponse, TestServer, free_port, wait_until};
-use nodes::TestCluster;
 use serde_json::json;
+
+use crate::callback::CallbackServer;
+use crate::common::{TestFolder, TestResponse, TestServer, free_port, wait_until};
+use crate::nodes::TestCluster;
 
 const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");

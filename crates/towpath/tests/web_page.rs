@@ -1,16 +1,12 @@
 //! The web page: its headers, its rules for who sees what, and all of its views in a real browser.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod callback;
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use callback::CallbackServer;
-use common::{TestFolder, TestServer};
 use serde_json::json;
+
+use crate::callback::CallbackServer;
+use crate::common::{TestFolder, TestServer};
 
 const CONFIG: &str = r#"
 [server]
@@ -122,7 +118,7 @@ fn fill(server: &TestServer) {
     server.wait_for("/feeds/slow", |feed| feed["live"].as_u64() > Some(0));
 }
 
-fn page(server: &TestServer, path: &str, headers: &[(&str, &str)]) -> common::TestResponse {
+fn page(server: &TestServer, path: &str, headers: &[(&str, &str)]) -> crate::common::TestResponse {
     let headers: Vec<(&str, &str)> = headers.iter().copied().chain([BROWSER]).collect();
     server.ask("GET", path, &headers, b"")
 }
@@ -218,7 +214,7 @@ fn hidden_feeds_look_absent() {
         let absent = page(&server, &format!("/feeds/absent{rest}"), &[]);
         assert_eq!((hidden.status, absent.status), (404, 404), "{rest}");
         assert_eq!(same(hidden.text(), "secret"), same(absent.text(), "absent"), "{rest}");
-        let names = |answer: &common::TestResponse| -> Vec<String> {
+        let names = |answer: &crate::common::TestResponse| -> Vec<String> {
             answer.headers.iter().map(|(name, _)| name.clone()).collect()
         };
         assert_eq!(names(&hidden), names(&absent), "{rest}");
@@ -326,13 +322,14 @@ fn sinks_are_for_administrators() {
     assert_eq!((order("pause"), order("burn")), (303, 400));
     assert!(shown("/sinks").contains("Resume"));
     assert_eq!(order("resume"), 303);
-    common::wait_until("the sink is resumed", || !shown("/sinks").contains("Resume"));
+    crate::common::wait_until("the sink is resumed", || !shown("/sinks").contains("Resume"));
 }
 
 /// Runs `tests/browser/run.mjs`: Chromium looks at every view.
 #[test]
 fn the_page_in_a_browser() {
-    let (refuses, port) = (CallbackServer::start(|_| (422, String::new(), Vec::new())), common::free_port());
+    let (refuses, port) =
+        (CallbackServer::start(|_| (422, String::new(), Vec::new())), crate::common::free_port());
     // It mirrors a feed of its own server.
     let more = format!(
         "\n[[feed]]\nid = \"mirror\"\n[feed.source]\nfollow = \"http://127.0.0.1:{port}/feeds/moving\"\n\

@@ -1,14 +1,11 @@
 //! The XMPP component beside Debian's Prosody and ejabberd, with slixmpp as client ("XMPP Pull/Push").
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::xmpp::{HOSTS, SECRET, SERVICE, Software, XmppServer};
-use common::{PATIENCE, TestFolder, TestServer};
 use serde_json::{Value, json};
+
+use crate::common::xmpp::{HOSTS, SECRET, SERVICE, Software, XmppServer, beside_xmpp_servers};
+use crate::common::{PATIENCE, TestFolder, TestServer};
 
 beside_xmpp_servers!(
     both: [

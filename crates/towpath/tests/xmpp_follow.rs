@@ -1,18 +1,15 @@
 //! `towpath follow xmpp:…` beside Debian's Prosody and ejabberd: the same output as over HTTP, by push, over restarts
 //! of every part.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::xmpp::{HOSTS, PASSWORD, SERVICE, Software, XmppServer};
-use common::{PATIENCE, TestFolder, TestServer, lines, stderr};
 use serde_json::{Value, json};
+
+use crate::common::xmpp::{HOSTS, PASSWORD, SERVICE, Software, XmppServer, beside_xmpp_servers};
+use crate::common::{PATIENCE, TestFolder, TestServer, lines, stderr};
 
 beside_xmpp_servers!(
     both: [

@@ -9,8 +9,9 @@ use std::thread;
 
 use towpath::config::{Config, TokenDigest};
 
-use super::common::{TestFolder, TestResponse, TestServer, stderr, stdout, wait_until};
 use super::size;
+
+use crate::common::{TestFolder, TestResponse, TestServer, stderr, stdout, wait_until};
 
 /// Part of every secret in these tests. No output may have it.
 const SECRET: &str = "hush";

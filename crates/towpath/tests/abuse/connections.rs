@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::abuse::size;
 use crate::common::clustered;
 use crate::common::{PATIENCE, TestFolder, TestServer, wait_until};
-use crate::size;
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n";
 

@@ -4,15 +4,16 @@ use std::io::Write as _;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use super::common::{PATIENCE, TestFolder, lines, stderr, stdout};
 use super::size;
+
+use crate::common::{PATIENCE, TestFolder, lines, stderr, stdout};
 
 #[path = "fetching.rs"]
 mod fetching;
 #[path = "pages.rs"]
 mod pages;
 
-use fetching::raw_server::{RawServer, ScriptStep, answer, send};
+use crate::raw_server::{RawServer, ScriptStep, answer, send};
 
 const JSON: &str = "Content-Type: application/json\r\nContent-Encoding: gzip\r\n";
 const ATOM: &str = "Content-Type: application/atom+xml\r\nContent-Encoding: gzip\r\n";

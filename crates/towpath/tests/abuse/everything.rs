@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::abuse::size;
 use crate::common::{TestFolder, TestServer, ask_on, free_port};
-use crate::size;
 
 /// Pause between two published changes.
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);

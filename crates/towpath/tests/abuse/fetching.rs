@@ -7,13 +7,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-#[path = "../../../towpath-client/tests/raw_server/mod.rs"]
-pub(super) mod raw_server;
-
-use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect};
 use tokio::runtime::Runtime;
 
-use super::super::common::{PATIENCE, TestFolder};
+use crate::common::{PATIENCE, TestFolder};
+use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect};
 
 const FEED: &str =
     "<rss version=\"2.0\"><channel><title>t</title><item><guid>secret</guid></item></channel></rss>";

@@ -11,9 +11,9 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 
+use crate::abuse::size;
+use crate::abuse::tls::{curl, write_certificate};
 use crate::common::{PATIENCE, TestFolder, TestServer, wait_until};
-use crate::size;
-use crate::tls::{curl, write_certificate};
 
 const CONFIG: &str = "[server]\nrate_grace = \"1s\"\n[server.tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n\
     [[feed]]\nid = \"notes\"\n";

@@ -1,8 +1,5 @@
 //! Hub under attack: callbacks that are closed, slow, or somebody else's.
 
-#[path = "../callback/mod.rs"]
-mod callback;
-
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,9 +16,10 @@ use towpath_proto::push::websub::{Dialect, Mode};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use towpath_store::{Store, Table, TableWrite};
 
-use self::callback::{CallbackRequest, CallbackServer, good};
-use super::common::{PATIENCE, TestFolder, TestResponse, TestServer, ask_on};
 use super::size;
+
+use crate::callback::{CallbackRequest, CallbackServer, good};
+use crate::common::{PATIENCE, TestFolder, TestResponse, TestServer, ask_on};
 
 const CONFIG: &str =
     "[server]\nallow_private_callbacks = true\n[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"bb\"\n";

@@ -4,9 +4,10 @@ use std::io::{Read as _, Write as _};
 
 use serde_json::json;
 
-use super::fetching::raw_server::{RawServer, answer};
 use super::{peak_mib, runtime};
+
 use crate::common::{TestFolder, TestResponse, TestServer, ask_at};
+use crate::raw_server::{RawServer, answer};
 
 const BEARER: (&str, &str) = ("authorization", "Bearer secret");
 const BROWSER: (&str, &str) = ("accept", "text/html");

@@ -1,7 +1,5 @@
 //! Callback server of a subscriber: answers verifications and accepts deliveries, as configured, and records them.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
 pub mod hub;
 pub mod push_follow;
 

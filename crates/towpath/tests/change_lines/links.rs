@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::common::waiting::{PollClient, put, until, waiters};
-use super::common::{TestFolder, TestServer};
+use crate::common::waiting::{PollClient, put, until, waiters};
+use crate::common::{TestFolder, TestServer};
 
 const FEEDS: &str = "[server]\nheartbeat = \"1s\"\ntokens = [\"publisher\"]\n[[feed]]\nid = \"open\"\n[[feed]]\nid = \"mine\"\n\
     readers = [\"reader\", { token = \"part\", filter = { tags = [\"x\"] } }]\n[[feed]]\nid = \"other\"\nreaders = [\"reader\"]\n";

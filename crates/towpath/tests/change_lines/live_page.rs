@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::json;
 
-use super::common::waiting::publish;
-use super::common::{PATIENCE, TestFolder, TestServer, free_port};
+use crate::common::waiting::publish;
+use crate::common::{PATIENCE, TestFolder, TestServer, free_port};
 
 /// Returns the file that a fenced block of the page is named after.
 fn file_of(page: &str, name: &str) -> String {

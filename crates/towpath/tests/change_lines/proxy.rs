@@ -3,9 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use super::common::tree::nginx;
-use super::common::waiting::{publish, put};
-use super::common::{PATIENCE, TestFolder, free_port};
+use crate::common::tree::nginx;
+use crate::common::waiting::{publish, put};
+use crate::common::{PATIENCE, TestFolder, free_port};
 
 /// HTTP/1.0 to the server and buffers of 4 kB: events pass at once because the server asks for it.
 #[test]

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::common::waiting::until;
-use super::common::{TestFolder, TestResponse, TestServer, stderr};
+use crate::common::waiting::until;
+use crate::common::{TestFolder, TestResponse, TestServer, stderr};
 
 const FEEDS: &str = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"blog\"\n[feed.publish]\ndeleted = \"/deleted_at\"\n\
     [feed.publish.json]\nitems = \"/post/current\"\nid = \"/uuid\"\ntitle = \"/title\"\nurl = \"/url\"\ncontent = \"/html\"\n\

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::common::waiting::{PollClient, publish, put, until, waiters};
-use super::common::{TestFolder, TestResponse};
 use super::ids;
+
+use crate::common::waiting::{PollClient, publish, put, until, waiters};
+use crate::common::{TestFolder, TestResponse};
 
 const FEEDS: &str = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"toc\"\ncursor = \"toc\"\npage_items = 2\n";
 
@@ -36,7 +37,7 @@ fn pages_are_lines_whose_positions_resume() {
         // A position is what `follow --from` takes, too.
         let from = all[1]["position"].as_str().unwrap();
         let url = format!("{}/feeds/{feed}/items", server.base);
-        let followed = super::common::lines(&dir.run(&["follow", &url, "--from", from, "--once"]));
+        let followed = crate::common::lines(&dir.run(&["follow", &url, "--from", from, "--once"]));
         assert_eq!(ids(&followed), ["b"]);
     }
     let one = server.get("/feeds/aa/items/a?as=line").json();

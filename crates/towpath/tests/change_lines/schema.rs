@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::common::waiting::publish;
-use super::common::{TestFolder, TestServer, lines, python, stderr};
 use super::events;
+
+use crate::common::waiting::publish;
+use crate::common::{TestFolder, TestServer, lines, python, stderr};
 
 const VALIDATE: &str = r#"
 import json, sys, jsonschema
@@ -113,7 +114,7 @@ fn every_line_is_of_the_schema() {
         take(id, &server.get(&format!("/feeds/aa/items/{id}?as=line")).text(), 1);
     }
     for path in ["/feeds/aa/events?as=line&last=9", "/feeds/events?feed=aa&last=9"] {
-        let mut client = super::common::waiting::PollClient::new(&server);
+        let mut client = crate::common::waiting::PollClient::new(&server);
         client.send(path, "");
         let text = client.read_until(|text| events(text).len() >= 7);
         for (_, line) in events(&text) {

@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use super::common::TestFolder;
-use super::common::waiting::{PollClient, publish, put, until, waiters};
 use super::{events, ids};
+
+use crate::common::TestFolder;
+use crate::common::waiting::{PollClient, publish, put, until, waiters};
 
 const FEEDS: &str = "[server]\nwaiters = 4\nheartbeat = \"1s\"\n[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"bb\"\n\
     [[feed]]\nid = \"events\"\n[[feed]]\nid = \"mine\"\nreaders = [\"reader\"]\n";

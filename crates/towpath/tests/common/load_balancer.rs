@@ -1,7 +1,5 @@
 //! Load balancer: a single address for all nodes; each connection goes to the next node that accepts it.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, missing_docs)]
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};

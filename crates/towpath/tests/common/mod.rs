@@ -1,7 +1,5 @@
 //! A running towpath for tests, in its own folder and on its own port. It ends with the test.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
-
 pub mod chain;
 pub mod clustered;
 pub mod load_balancer;

@@ -1,7 +1,5 @@
 //! Data Replication pages of a feed, read along their links.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
 use std::collections::HashSet;
 
 use towpath_proto::format::multipart::{ContentType, Entity, EntityReader};

@@ -1,7 +1,5 @@
 //! Servers for exported trees: nginx with the generated configuration, and a plain file server.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub)]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -1,7 +1,5 @@
 //! Real servers and nodes on real networks, the faults injected into them, and the checks of clients and followers.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
 pub mod clients;
 pub mod events;
 pub mod followers;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::callback::{CallbackServer, good};
-use super::common::sink_kill::{self, KilledCopy, cursor_seq};
+use crate::callback::{CallbackServer, good};
+use crate::common::sink_kill::{self, KilledCopy, cursor_seq};
 
 /// Items after lines that may come several times: the highest position of each item counts.
 fn items_of(lines: &[Value]) -> BTreeMap<String, String> {

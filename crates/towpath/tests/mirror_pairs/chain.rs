@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::common::{TestFolder, TestServer, free_port};
-use crate::{Items, fold, lines, publish, transports, wait_for};
+use crate::mirror_pairs::{Items, fold, lines, publish, transports, wait_for};
 
 /// Paths by which each mirror follows the one before.
 const PATHS: [&str; 5] = [

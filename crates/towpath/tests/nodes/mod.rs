@@ -1,7 +1,5 @@
 //! Three nodes of one cluster on a real NATS server, behind a load balancer.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};

@@ -198,7 +198,7 @@ fn failing_deliveries_are_on_the_home_page() {
     let line = json!({"id": "one", "item": {"title": "One"}}).to_string();
     assert_eq!(server.ask("POST", "/feeds/aa/items", &operator, line.as_bytes()).status, 200);
     callback.wait_for_deliveries(1);
-    common::wait_until("the failure is told", || {
+    crate::common::wait_until("the failure is told", || {
         home(&operator).contains("The WebSub hub: deliveries to 1 of 1 subscriber fail")
     });
     assert!(!home(&[]).contains("The WebSub hub"));

@@ -111,7 +111,7 @@ fn subscriptions_survive_restarts() {
     assert_eq!(server.stop(), Some(0));
     // Appended while no server runs.
     let appended = dir.run(&["put", "aa", "two", "--title", "Two"]);
-    assert!(appended.status.success(), "{}", common::stderr(&appended));
+    assert!(appended.status.success(), "{}", crate::common::stderr(&appended));
     let server = dir.serve_at(port);
     let deliveries = callback.wait_for_deliveries(2);
     assert_eq!(deliveries[1].ids(), ["two"]);

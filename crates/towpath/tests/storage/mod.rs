@@ -1,7 +1,5 @@
 //! A real S3 server in the test process.
 
-#![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
-
 use std::path::{Path, PathBuf};
 
 use hyper_util::rt::{TokioExecutor, TokioIo};

@@ -33,7 +33,6 @@ pub enum Software {
 }
 
 /// Makes tests of functions: each is run beside Prosody, and the first list beside ejabberd, which takes longer, too.
-#[macro_export]
 macro_rules! beside_xmpp_servers {
     (both: [$($both:ident),* $(,)?], prosody: [$($one:ident),* $(,)?]) => {
         mod beside_prosody {
@@ -54,6 +53,7 @@ macro_rules! beside_xmpp_servers {
         }
     };
 }
+pub(crate) use beside_xmpp_servers;
 
 /// An XMPP server, running or not.
 pub struct XmppServer {
@@ -175,10 +175,6 @@ impl XmppServer {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-    }
-
-    pub fn pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
     }
 
     pub fn log(&self) -> String {

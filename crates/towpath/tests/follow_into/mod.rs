@@ -1,19 +1,15 @@
 //! Follows that end in a destination: `follow --into` and `follow --ack`.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod callback;
-mod common;
-#[path = "follow_into/repeating.rs"]
 mod repeating;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use common::{TestFolder, TestServer, lines, stderr, wait_until};
 use rusqlite::Connection;
 use serde_json::{Value, json};
+
+use crate::common::{TestFolder, TestServer, lines, stderr, wait_until};
 
 const CONFIG: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"orders\"\n";
 
@@ -23,7 +19,7 @@ struct SqliteCopy(PathBuf);
 impl SqliteCopy {
     fn rows<T>(&self, sql: &str, read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>) -> Vec<T> {
         let connection = Connection::open(&self.0).unwrap();
-        connection.busy_timeout(common::PATIENCE).unwrap();
+        connection.busy_timeout(crate::common::PATIENCE).unwrap();
         let mut statement = connection.prepare(sql).unwrap();
         statement.query_map([], read).unwrap().collect::<Result<_, _>>().unwrap()
     }

@@ -2,11 +2,6 @@
 //!
 //! `docs/interoperability.md` has the table of the pairs; `TOWPATH_WRITE_TABLES=1` rewrites it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-#[path = "../common/mod.rs"]
-mod common;
-
 mod chain;
 mod table;
 mod transports;
@@ -14,11 +9,12 @@ mod transports;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use common::xmpp::XmppServer;
-use common::{PATIENCE, TestFolder, TestServer};
 use serde_json::{Value, json};
 
 use transports::{ORIGIN, Reach, TRANSPORTS, Transport};
+
+use crate::common::xmpp::XmppServer;
+use crate::common::{PATIENCE, TestFolder, TestServer};
 
 /// Items by id, each as its fields by name. A deleted item has none.
 type Items = BTreeMap<String, BTreeMap<String, Value>>;

@@ -1,12 +1,5 @@
 //! The WebSub hub: the public conformance tests for hubs, and bad subscribers.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-#[path = "../callback/mod.rs"]
-mod callback;
-#[path = "../common/mod.rs"]
-mod common;
-
 mod deliveries;
 mod foreign;
 mod refusals;
@@ -16,10 +9,11 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use callback::{CallbackRequest, CallbackServer, good};
-use common::{TestFolder, TestResponse, TestServer, free_port, wait_until};
 use serde_json::json;
 use towpath_proto::push::websub::signature;
+
+use crate::callback::{CallbackRequest, CallbackServer, good};
+use crate::common::{TestFolder, TestResponse, TestServer, free_port, wait_until};
 
 const CONFIG: &str =
     "[server]\nallow_private_callbacks = true\n[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"bb\"\n";

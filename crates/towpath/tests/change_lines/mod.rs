@@ -1,22 +1,11 @@
 //! Lines: one shape of a change at every address, in every protocol, when published and in streams.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
-#[path = "change_lines/links.rs"]
 mod links;
-#[path = "change_lines/live_page.rs"]
 mod live_page;
-#[path = "change_lines/proxy.rs"]
 mod proxy;
-#[path = "change_lines/publishing.rs"]
 mod publishing;
-#[path = "change_lines/pulls.rs"]
 mod pulls;
-#[path = "change_lines/schema.rs"]
 mod schema;
-#[path = "change_lines/streams.rs"]
 mod streams;
 
 /// Data of a stream's events, with the id of each.

@@ -1,6 +1,5 @@
 //! Other sites' pages in a browser, proxies, and expensive requests.
 
-#[path = "web/proxies.rs"]
 mod proxies;
 
 use crate::common::waiting::{PollClient, until, waiters};
