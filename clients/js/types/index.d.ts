@@ -23,6 +23,8 @@ export interface Attachment {
   media_type?: string;
   size?: number;
   title?: string;
+  /** SHA-256 of the file's bytes, in hex. */
+  sha256?: string;
   [more: string]: unknown;
 }
 

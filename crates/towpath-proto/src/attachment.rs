@@ -3,7 +3,8 @@
 //! An item keeps what its format gave in [`Item::extra`]: links and elements of Atom, RSS and their modules,
 //! members of JSON Feed, or `attachments` and `image` of a published line. Each writer shows them in its own form.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::format::xml::{Ns, Tag, XmlReader, XmlToken};
@@ -32,6 +33,17 @@ pub struct Attachment {
     /// Title.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    /// SHA-256 of its bytes, as 64 hex digits in lower case.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "read_sha256")]
+    pub sha256: Option<String>,
+}
+
+/// Reads a digest. One that no file can have is an error, not a file that nobody can check.
+fn read_sha256<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    let is_digest =
+        text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    is_digest.then_some(Some(text)).ok_or_else(|| D::Error::custom("sha256 is 64 hex digits in lower case"))
 }
 
 /// Returns the attachments of an item, each address once.
@@ -74,6 +86,7 @@ fn of_json_feed(member: &Value) -> Option<Attachment> {
         media_type: text("mime_type"),
         size: member.get("size_in_bytes").and_then(Value::as_u64),
         title: text("title"),
+        sha256: None,
     })
 }
 
@@ -116,6 +129,7 @@ pub(crate) fn of_element(element: &str) -> Option<Attachment> {
             media_type: value(xml, "type"),
             size: value(xml, size).and_then(|size| size.trim().parse().ok()),
             title: value(xml, "title"),
+            sha256: None,
         })
     })
 }

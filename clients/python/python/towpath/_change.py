@@ -36,6 +36,7 @@ class Attachment:
     media_type: Optional[str] = None
     size: Optional[int] = None
     title: Optional[str] = None
+    sha256: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,10 @@ fn every_kind_of_change_comes_back() {
     item.authors = vec![Author::named("Ann")];
     item.published = Some("2024-01-01T00:00:00.123Z".parse().unwrap());
     item.extra.insert("image".into(), "http://example.com/a.png".into());
-    item.extra
-        .insert("attachments".into(), serde_json::json!([{"url": "http://example.com/a.mp3", "size": 3}]));
+    item.extra.insert(
+        "attachments".into(),
+        serde_json::json!([{"url": "http://example.com/a.mp3", "size": 3, "sha256": "0f".repeat(32)}]),
+    );
     there_and_back(&NewChange::put(item.clone()));
     // What a line would not give back stays in `extra`.
     item.extra.insert("image".into(), serde_json::json!({"url": "http://example.com/a.png"}));
@@ -57,6 +59,10 @@ fn bad_lines_name_the_item() {
     assert!(error(&long).contains("content type is 1 to 1024"));
     assert!(error(r#"{"id":"a","content":"x","content_type":"a\nb"}"#).contains("a\\nb"));
     assert!(error(r#"{"id":"a","op":"shove"}"#).contains("shove"));
+    for digest in ["", "0f", &"0F".repeat(32), &"xx".repeat(32)] {
+        let line = format!(r#"{{"id":"a","item":{{"attachments":[{{"url":"a","sha256":"{digest}"}}]}}}}"#);
+        assert!(error(&line).contains("64 hex digits"), "{digest}");
+    }
     // Dropped in silence, a misspelled key would be lost data.
     assert!(error(r#"{"id":"a","titel":"x"}"#).contains("titel"));
     assert!(error(r#"{"id":"a","item":{"titel":"x"}}"#).contains("titel"));

@@ -220,6 +220,7 @@ fn entities_over_the_limit_become_files() {
         let large = consumer.told.iter().find(|change| change.item.id == "large").unwrap();
         let file = &attachments(&large.item)[0];
         assert_eq!((file.url.as_str(), file.size), (format!("file:///large/{name}").as_str(), Some(5000)));
+        assert_eq!(file.sha256.as_ref(), Some(&name));
         assert_eq!((&file.media_type.as_deref(), &large.item.content), (&Some("text/plain"), &None));
         // The page is read again up to the position, which the content is a part of.
         let whole = consumer.told.len();

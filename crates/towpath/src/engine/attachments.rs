@@ -27,6 +27,11 @@ impl Attachment {
         Self { key: format!("{}{}", of_item(id), hex::encode(Sha256::digest(bytes))), name }
     }
 
+    /// Returns the SHA-256 of its bytes, in hex.
+    pub(crate) fn sha256(&self) -> &str {
+        self.key.get(2 * ID_DIGEST..).unwrap_or_default()
+    }
+
     /// Returns the path of its address.
     pub(crate) fn path(&self, feed: &FeedId) -> String {
         let name = utf8_percent_encode(&self.name, NON_ALPHANUMERIC);

@@ -264,6 +264,7 @@ fn forms_with_and_without_files() {
         (&file["title"], &file["size"], &file["media_type"]),
         (&json!("w x.html"), &json!(18), &json!("text/html"))
     );
+    assert!(file["url"].as_str().unwrap().contains(file["sha256"].as_str().unwrap()), "{file}");
     let path = |url: &Value| url.as_str().unwrap().strip_prefix(&server.base).unwrap().to_owned();
     let (file, image) = (path(&file["url"]), path(&line["item"]["image"]));
     let answer = server.get(&file);

@@ -52,6 +52,7 @@ impl LargeContents {
             media_type: Some(content.media_type),
             size: Some(large.length),
             title: None,
+            sha256: Some(large.sha256.clone()),
         };
         let list = followed.item.extra.entry(ATTACHMENTS).or_insert_with(|| Value::Array(Vec::new()));
         if let (Value::Array(list), Ok(file)) = (list, serde_json::to_value(file)) {

@@ -98,7 +98,7 @@ impl Fields {
             if name == "image" {
                 json["item"]["image"] = url.into();
             } else {
-                let attachment = json!({ "url": url, "media_type": file.media_type, "size": file.bytes.len(), "title": file.file.name });
+                let attachment = json!({ "url": url, "media_type": file.media_type, "size": file.bytes.len(), "title": file.file.name, "sha256": file.file.sha256() });
                 match &mut json["item"]["attachments"] {
                     Value::Array(list) => list.push(attachment),
                     empty => *empty = json!([attachment]),

@@ -79,8 +79,11 @@ pub(super) fn requests() -> Map<String, Value> {
         &[("content_type", text()), ("content", text()), ("content_base64", text()), ("json", json!({}))],
         &[],
     );
-    let attachment =
-        object(&[("url", text()), ("media_type", text()), ("size", count()), ("title", text())], &["url"]);
+    let digest = json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" });
+    let attachment = object(
+        &[("url", text()), ("media_type", text()), ("size", count()), ("title", text()), ("sha256", digest)],
+        &["url"],
+    );
     let item = object(
         &[
             ("title", text()),
