@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::Instant;
-use towpath_proto::follow::{Event, FeedReset, FollowError, Followed, Follower, LargePart};
+use towpath_proto::follow::{
+    DownloadEnd, Event, FeedReset, FileChange, FollowError, Followed, Follower, LargePart,
+};
 
+use super::clock::DriverClock;
 use super::drive::{FollowNotice, FollowSummary, Output};
-use super::large_files::LargeFiles;
+use super::fetch::Fetcher;
+use super::large_files::{DownloadNews, LargeFiles, download};
 use super::response_hints::ResponseHints;
 use crate::stop::{Stop, stopped};
 
@@ -34,6 +38,8 @@ pub(super) struct DeliveryBatch<'a, O> {
     /// Set when an attempt failed; cleared by the driver.
     pub(super) has_failed: bool,
     large_files: LargeFiles,
+    /// A change that waits for its file. Events after it are not taken before.
+    awaiting: Option<Box<FileChange>>,
     summary: FollowSummary,
 }
 
@@ -49,6 +55,7 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
             abandoned: false,
             has_failed: false,
             large_files: LargeFiles::default(),
+            awaiting: None,
             summary: FollowSummary::default(),
         }
     }
@@ -63,6 +70,7 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
         self.since.map(|since| since + BATCH_AGE)
     }
 
+    /// Takes the follower's events, up to a change that waits for its file.
     pub(super) async fn take_events<F: Follower + ?Sized>(
         &mut self,
         follower: &mut F,
@@ -73,6 +81,12 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
             match event {
                 Event::Reset(reset) => self.reset(reset).await?,
                 Event::Large(part) => self.write_large(part).await,
+                // A download may take hours: what came before it is delivered now.
+                Event::File(change) => {
+                    self.deliver().await?;
+                    self.awaiting = Some(change);
+                    return Ok(());
+                }
                 // Delivered first: an output remembers what it has of the unit, which comes again.
                 Event::Failed(mut error) => {
                     self.deliver().await?;
@@ -107,9 +121,50 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
             return;
         }
         if let Err(error) = self.large_files.take(part).await {
-            self.add(Event::Failed(FollowError::Usage(error.to_string())));
-            self.abandoned = true;
+            self.abandon(FollowError::Usage(error.to_string()));
         }
+    }
+
+    /// Returns true if a change waits for [`Self::fetch_file`].
+    pub(super) fn awaits_file(&self) -> bool {
+        self.awaiting.is_some() && !self.abandoned
+    }
+
+    /// Downloads the file that a change waits for, and adds the change. Not cancel-safe.
+    pub(super) async fn fetch_file(&mut self, fetcher: &Fetcher, clock: &dyn DriverClock) {
+        let Some(change) = self.awaiting.take() else { return };
+        let output = &mut *self.output;
+        let mut tell = |news| match news {
+            DownloadNews::Failed(error) => output.notice(FollowNotice::Failed(error)),
+            DownloadNews::Progress(text) => {
+                tracing::info!(done = %text, "downloading");
+                output.progress(&text);
+            }
+        };
+        let downloaded = tokio::select! {
+            downloaded = download(&change, fetcher, clock, &mut tell) => downloaded,
+            // The file is continued by the next run. Nothing after this change may be delivered before it.
+            () = stopped(self.stop) => {
+                self.abandoned = true;
+                return;
+            }
+        };
+        match downloaded {
+            Ok(DownloadEnd::Complete { size }) => self.add(Event::Change(Box::new(change.downloaded(size)))),
+            Ok(DownloadEnd::Refused(why)) => {
+                let id = &change.change.item.id;
+                self.add(Event::Warning(format!("item {id:?} keeps the address of its file: {why}")));
+                self.add(Event::Change(Box::new(change.change)));
+            }
+            Ok(DownloadEnd::Failed(error)) => self.abandon(error),
+            Err(error) => self.abandon(FollowError::Usage(error.to_string())),
+        }
+    }
+
+    /// Ends the follow. A change without its file would be incomplete, and changes after it would leave a gap.
+    fn abandon(&mut self, error: FollowError) {
+        self.add(Event::Failed(error));
+        self.abandoned = true;
     }
 
     fn add(&mut self, event: Event) {
@@ -124,7 +179,7 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
                 self.since.get_or_insert_with(Instant::now);
             }
             // In order, by `take_events`.
-            Event::Reset(_) | Event::Large(_) => {}
+            Event::Reset(_) | Event::Large(_) | Event::File(_) => {}
             Event::Warning(text) => self.output.notice(FollowNotice::Warning(text)),
             Event::Incomplete(text) => {
                 self.summary.incomplete = true;

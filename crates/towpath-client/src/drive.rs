@@ -7,18 +7,21 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
-use towpath_proto::follow::{Checker, FeedReset, FollowError, Followed, Follower};
+use towpath_proto::follow::{Checker, FeedReset, FollowError, Followed, Follower, Reply};
 
 use super::clock::{DriverClock, SystemClock};
 use super::delivery_batch::DeliveryBatch;
 use super::fetch::Fetcher;
-use super::listen::CallQueue;
+use super::listen::{CallQueue, PendingCall};
 use super::request_driver::{ExchangeProgress, RequestDriver};
 use super::response_hints::ResponseHints;
 use crate::stop::{Stop, stopped};
 
 /// Interval of progress messages during a long initial sync.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Bytes of a hub's deliveries that are taken during a download, whose changes wait in memory.
+const CALLS_DURING_DOWNLOAD: usize = 16 << 20;
 
 /// Destination of a follower's changes.
 pub trait Output: Send {
@@ -177,7 +180,7 @@ async fn run<F: Follower + ?Sized, O: Output>(
                 batch.output.progress(&progress);
             }
         }
-        batch.take_events(follower, &requests.hints).await?;
+        take_events(&mut batch, requests, follower, &mut calls).await?;
         // A failed attempt also sets the timer, which would otherwise look like being up to date. Responses that were
         // on their way do not count either: the next attempt decides.
         is_failing |= std::mem::take(&mut batch.has_failed);
@@ -195,7 +198,7 @@ async fn run<F: Follower + ?Sized, O: Output>(
         }
         is_failing &= !requests.send(follower);
         // Polling for requests may have produced events as well.
-        batch.take_events(follower, &requests.hints).await?;
+        take_events(&mut batch, requests, follower, &mut calls).await?;
         if follower.is_finished() || batch.abandoned {
             break;
         }
@@ -209,11 +212,7 @@ async fn run<F: Follower + ?Sized, O: Output>(
                     break;
                 }
             },
-            pending = calls.next() => {
-                let reply = follower.handle_call(SystemClock.now(), &pending.call);
-                // An error means that the caller has disconnected.
-                let _ = pending.reply.send(reply);
-            }
+            pending = calls.next() => answer(follower, pending),
             // A slow document must not hold back the changes that have already arrived from it.
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => batch.deliver().await?,
             () = stopped(stop) => {}
@@ -223,6 +222,46 @@ async fn run<F: Follower + ?Sized, O: Output>(
     let finished = follower.is_finished();
     batch.deliver().await?;
     Ok(batch.finish(!finished && *stop.borrow()))
+}
+
+/// Takes the follower's events, and downloads the files of their contents one after the other.
+///
+/// Documents that are on their way wait meanwhile, so that memory stays bounded. A hub's calls are answered.
+async fn take_events<F: Follower + ?Sized, O: Output>(
+    batch: &mut DeliveryBatch<'_, O>,
+    requests: &mut RequestDriver,
+    follower: &mut F,
+    calls: &mut CallQueue,
+) -> Result<(), O::Error> {
+    loop {
+        batch.take_events(follower, &requests.hints).await?;
+        if !batch.awaits_file() {
+            return Ok(());
+        }
+        let mut room = CALLS_DURING_DOWNLOAD;
+        let (fetcher, clock) = (requests.fetcher(), requests.clock());
+        let fetching = batch.fetch_file(&fetcher, &*clock);
+        tokio::pin!(fetching);
+        loop {
+            tokio::select! {
+                () = &mut fetching => break,
+                pending = calls.next() => match room.checked_sub(pending.call.body.len()) {
+                    Some(left) => {
+                        room = left;
+                        answer(follower, pending);
+                    }
+                    // The hub sends it again later.
+                    None => drop(pending.reply.send(Reply::status(503))),
+                },
+            }
+        }
+    }
+}
+
+fn answer<F: Follower + ?Sized>(follower: &mut F, pending: PendingCall) {
+    let reply = follower.handle_call(SystemClock.now(), &pending.call);
+    // An error means that the caller has disconnected.
+    let _ = pending.reply.send(reply);
 }
 
 /// Runs a check until it is finished or the stop signal is set; returns true if it is finished.

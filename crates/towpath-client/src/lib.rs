@@ -133,7 +133,8 @@ pub use large_files::large_folder;
 pub use listen::{CallQueue, ListenError, PendingCall, listen};
 pub use memory_budget::{BodyShare, MemoryBudget, ReadingShare};
 pub use protocol::{
-    FollowPace, FollowerConfig, Protocol, checker, follower, hub_checker, pushed_follower, topic_follower,
+    FollowPace, FollowerConfig, Protocol, checker, content_folder, follower, hub_checker, pushed_follower,
+    topic_follower,
 };
 pub use publish::{FeedClient, PublishError, PublishReport, ServerClient};
 pub use sink::{Sink, SinkBatch, SinkError, SinkEvent};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
-use towpath_proto::follow::{Checker, FeedName, FollowError, Follower, ReadLimits, StartFrom};
+use towpath_proto::follow::{Checker, ContentFolder, FeedName, FollowError, Follower, ReadLimits, StartFrom};
 use towpath_proto::history::check::{HistoryCheckOptions as HistoryCheck, HistoryChecker};
 use towpath_proto::history::follow::{HistoryFollowOptions as HistoryOptions, HistoryFollower};
 use towpath_proto::push::websub::check::HubChecker;
@@ -152,8 +152,9 @@ pub struct FollowerConfig {
     pub every: Option<Duration>,
     /// Limits of what is read.
     pub limits: ReadLimits,
-    /// Folder for contents of Data Replication that are larger than the limit, from [`large_folder`]. Each becomes a
-    /// file named by its SHA-256, and an attachment of its item. Without one they end the attempt.
+    /// Folder for large contents, from [`large_folder`]: entities of Data Replication that are larger than the limit,
+    /// and contents that their publisher keeps as files. Each becomes a file named by its SHA-256, and the first
+    /// attachment of its item. Without a folder the former end the attempt, and the latter are not downloaded.
     ///
     /// [`large_folder`]: crate::large_folder
     pub large_folder: Option<String>,
@@ -166,9 +167,10 @@ pub struct FollowerConfig {
 /// [`FollowError::Usage`] if the state or start position does not fit, or the protocol cannot be followed.
 pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Follower>, FollowError> {
     let FollowerConfig { url, from, name, mut state, once, every, limits, large_folder } = config;
+    let folder = large_folder.as_deref().map(|base| content_folder(base, limits, once));
     // DiffDelta's own documents name the feed of each item.
     let name = FeedName::take(state.as_mut(), name);
-    Ok(match protocol {
+    let follower: Box<dyn Follower> = match protocol {
         Protocol::DiffDelta => {
             // Random jitter spreads the polls of many clients that start together.
             let options = FollowOptions { from, state, once, every, jitter: fastrand::u64(..) };
@@ -191,7 +193,20 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
             let why = "a SUP document only names the feeds that changed; follow the feeds themselves";
             return Err(FollowError::Usage(format!("{url}: {why}")));
         }
-    })
+    };
+    Ok(with_files(follower, folder))
+}
+
+/// Returns how contents that are files are downloaded into a folder, given its URL.
+pub fn content_folder(base: &str, limits: ReadLimits, once: bool) -> ContentFolder {
+    ContentFolder { base: base.into(), max_file: limits.max_file, once }
+}
+
+fn with_files(follower: Box<dyn Follower>, folder: Option<ContentFolder>) -> Box<dyn Follower> {
+    match folder {
+        Some(folder) => folder.of(follower),
+        None => follower,
+    }
 }
 
 /// Creates a follower that subscribes `callback` at the feed's hub: of a Smart Feed, of Data Replication, of Atom, RSS and
@@ -215,6 +230,7 @@ pub fn pushed_follower(
         return Err(FollowError::Usage(format!("{}: {why}", config.url)));
     }
     let FollowerConfig { url, from, name, mut state, every, limits, large_folder, .. } = config;
+    let folder = large_folder.as_deref().map(|base| content_folder(base, limits, false));
     let name = FeedName::take(state.as_mut(), name);
     let (callback, key) = with_key(callback);
     let options = push::SubscribeOptions { callback, secret: secret(), lease: None, silence: PULL_AFTER };
@@ -230,7 +246,7 @@ pub fn pushed_follower(
             Box::new(name.of(PushFollower::of(follower, options)))
         }
     };
-    Ok((follower, key))
+    Ok((with_files(follower, folder), key))
 }
 
 /// Creates a follower that subscribes `callback` at the hub of any document, and reads nothing of it: see [`TopicNews`].

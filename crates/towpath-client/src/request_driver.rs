@@ -82,6 +82,16 @@ impl RequestDriver {
         }
     }
 
+    /// Returns the fetcher of the requests.
+    pub(super) fn fetcher(&self) -> Fetcher {
+        self.fetcher.clone()
+    }
+
+    /// Returns the clock of the timers.
+    pub(super) fn clock(&self) -> Arc<dyn DriverClock> {
+        self.clock.clone()
+    }
+
     /// Sends the exchange's requests, up to [`MAX_IN_FLIGHT`].
     ///
     /// Returns true if there was one.

@@ -283,7 +283,7 @@ mod tests {
         let limits = "url = 'http://a/'\nmax_mib = 1\nlimits = { items = 1, entity_mib = 2 }";
         let limits =
             parse(&GOOD.replacen("feeds = ['kev', 'or*']", limits, 1)).unwrap().sinks[0].read_limits();
-        let ReadLimits { max_document, document, max_entity } = limits;
+        let ReadLimits { max_document, document, max_entity, .. } = limits;
         assert_eq!((max_document, document.items, max_entity), (Some(1 << 20), 1, 2 << 20));
         assert_eq!(parse(GOOD).unwrap().sinks[0].read_limits(), ReadLimits::default());
     }

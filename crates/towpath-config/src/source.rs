@@ -162,7 +162,12 @@ impl LimitsConfig {
     pub(super) fn of_feed(self, max_mib: u64) -> ReadLimits {
         // Each protocol has a default of its own, which the default here does not replace.
         let max_document = (max_mib != DEFAULT_MAX_MIB).then_some(max_mib << 20);
-        ReadLimits { document: self.into(), max_document, max_entity: self.entity_mib << 20 }
+        ReadLimits {
+            document: self.into(),
+            max_document,
+            max_entity: self.entity_mib << 20,
+            ..ReadLimits::default()
+        }
     }
 
     /// Memory that any document may take, in bytes.

@@ -19,7 +19,7 @@ beside_xmpp_servers!(
         pushes_over_restarts,
         a_removed_feed_is_told
     ],
-    prosody: [unfollowable_addresses_are_reported, a_node_is_checked]
+    prosody: [unfollowable_addresses_are_reported, a_node_is_checked, files_of_a_node_are_downloaded]
 );
 
 const FEEDS: &str = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"toc\"\ncursor = \"toc\"\n";
@@ -71,6 +71,22 @@ fn started(xmpp_server: &XmppServer) -> (TestFolder, TestServer) {
     let server = dir.serve();
     wait_until("the component is connected", || dir.log().contains("is connected to"));
     (dir, server)
+}
+
+/// A node's items name files on HTTP servers, here the one that publishes the node.
+fn files_of_a_node_are_downloaded(software: Software) {
+    let xmpp_server = XmppServer::start(software, &["alice"]);
+    let (dir, server) = started(&xmpp_server);
+    publish(&server, "aa", &[json!({"id": "file", "content": "The content"})]);
+    let sha256 = "f4ab9ac633f78d4f1e1585daa726a37b80a3f83b4b993183c292ae0e17f08810";
+    let file = json!({"url": format!("{}/feeds/aa/items/file", server.base), "size": 11, "sha256": sha256});
+    publish(&server, "aa", &[json!({"id": "film", "item": {"attachments": [file]}})]);
+    let output = follow_once(&dir, &xmpp_server, "aa", &["--large-content", "large"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let film = lines(&output).into_iter().find(|line| line["id"] == "film").unwrap();
+    let url = film["item"]["attachments"][0]["url"].as_str().unwrap();
+    assert!(url.starts_with("file://") && url.ends_with(sha256), "{film}: {}", stderr(&output));
+    assert_eq!(std::fs::read(dir.path("large").join(sha256)).unwrap(), b"The content");
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {

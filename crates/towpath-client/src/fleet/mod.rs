@@ -66,6 +66,8 @@ pub struct FleetOptions {
     pub schedule: Option<Box<RawValue>>,
     /// Limits of what is read from each publisher.
     pub limits: ReadLimits,
+    /// Folder for large contents: see [`FollowerConfig`](crate::FollowerConfig). The feeds share it.
+    pub large_folder: Option<String>,
     /// DriverClock of the schedule.
     pub clock: Arc<dyn DriverClock>,
 }
@@ -80,6 +82,7 @@ impl Default for FleetOptions {
             every: Duration::from_secs(900),
             schedule: None,
             limits: ReadLimits::default(),
+            large_folder: None,
             clock: Arc::new(SystemClock),
         }
     }
@@ -203,7 +206,7 @@ impl<O: FleetOutput> Fleet<O> {
         options: FleetOptions,
         stop: &Stop,
     ) -> Self {
-        let FleetOptions { protocol, from, once, every, schedule, limits, clock } = options;
+        let FleetOptions { protocol, from, once, every, schedule, limits, large_folder, clock } = options;
         let now = clock.now();
         let mut consumer = consumer(&feeds, &*output, every, schedule, now);
         let mut numbered: Vec<(Arc<str>, Option<FeedRoute>)> = vec![("".into(), None); consumer.feed_count()];
@@ -220,7 +223,7 @@ impl<O: FleetOutput> Fleet<O> {
         let (fetcher, stop) = (fetcher.clone(), stop.clone());
         Self {
             requests: RequestDriver::with_clock(fetcher.clone(), clock.clone()),
-            poller: Arc::new(FeedPoller { output, fetcher, protocol, from, limits, stop }),
+            poller: Arc::new(FeedPoller { output, fetcher, protocol, from, limits, large_folder, stop }),
             once,
             clock,
             consumer,
@@ -278,6 +281,7 @@ impl<O: FleetOutput> Fleet<O> {
                 // The consumer follows SUP documents, which have neither changes nor checkpoints.
                 Event::Change(_)
                 | Event::Large(_)
+                | Event::File(_)
                 | Event::Checkpoint(_)
                 | Event::Incomplete(_)
                 | Event::Reset(_) => continue,

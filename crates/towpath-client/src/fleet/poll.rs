@@ -19,6 +19,7 @@ pub(super) struct FeedPoller<O> {
     pub(super) protocol: Option<Protocol>,
     pub(super) from: StartFrom,
     pub(super) limits: ReadLimits,
+    pub(super) large_folder: Option<String>,
     pub(super) stop: Stop,
 }
 
@@ -93,7 +94,7 @@ impl<O: FleetOutput> FeedPoller<O> {
             once: true,
             every: None,
             limits: self.limits,
-            large_folder: None,
+            large_folder: self.large_folder.clone(),
         };
         Ok(FirstAttempt::new(follower(route.protocol, config)?, is_open))
     }

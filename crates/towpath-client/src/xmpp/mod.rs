@@ -13,8 +13,10 @@ use towpath_proto::push::xmpp::follow::NodeFollower;
 use towpath_proto::push::xmpp::jid;
 use towpath_proto::push::xmpp::uri::NodeUri;
 
+use super::clock::SystemClock;
 use super::delivery_batch::DeliveryBatch;
 use super::drive::{FollowSummary, Output};
+use super::fetch::Fetcher;
 use super::response_hints::ResponseHints;
 use crate::stop::{Stop, stopped};
 use connection::XmppConnection;
@@ -82,12 +84,15 @@ impl Account {
 
 /// Runs a follower of a node until it is finished, the stop signal is set, or the output fails.
 ///
+/// `fetcher` downloads contents that are files. A session that ends during a download is opened again after it.
+///
 /// # Errors
 ///
 /// Errors of [`Output::deliver`].
 pub async fn drive_node<O: Output>(
     follower: &mut NodeFollower,
     account: &Account,
+    fetcher: &Fetcher,
     output: &mut O,
     stop: &Stop,
 ) -> Result<FollowSummary, O::Error> {
@@ -100,7 +105,11 @@ pub async fn drive_node<O: Output>(
             () = stopped(stop) => break,
         }
         batch.take_events(follower, &ResponseHints::default()).await?;
-        if follower.is_finished() {
+        while batch.awaits_file() {
+            batch.fetch_file(fetcher, &SystemClock).await;
+            batch.take_events(follower, &ResponseHints::default()).await?;
+        }
+        if follower.is_finished() || batch.abandoned {
             break;
         }
         let due = batch.due();

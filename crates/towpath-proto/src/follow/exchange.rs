@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use url::Url;
 
+use super::content_file::FileChange;
 use super::time::{Monotonic, Now};
 use crate::change::Op;
 use crate::format::http_date;
@@ -235,6 +236,8 @@ pub enum Event {
     Checkpoint(Value),
     /// A part of content that is too large for memory, for a file.
     Large(LargePart),
+    /// A change to deliver once its content was downloaded to a file.
+    File(Box<FileChange>),
     /// A problem for the operator to know. Following continues.
     Warning(String),
     /// Items were missed that the publisher no longer has. Following continues; exit code 3.

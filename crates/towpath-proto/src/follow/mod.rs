@@ -13,6 +13,8 @@
 //! Every call passes in [`Now`]: monotonic time for timers, wall-clock time for dates.
 
 mod backoff;
+mod content_file;
+mod download;
 mod exchange;
 pub(crate) mod html_answer;
 mod named;
@@ -23,6 +25,9 @@ mod start;
 mod time;
 
 pub use backoff::Backoff;
+pub(crate) use content_file::add_file;
+pub use content_file::{ContentFile, ContentFolder, FileChange};
+pub use download::{BodyUse, ChunkUse, Download, DownloadEnd, DownloadStep};
 pub use exchange::{
     Call, Checker, Event, Exchange, FeedReset, FollowError, Followed, Follower, LargePart, LargeStep, Reply,
     Request, RequestId, ResponseHead, TOWPATH_FEED, TOWPATH_RESET, TransferError, after_colon, retry_after,

@@ -48,6 +48,7 @@ impl FeedName {
     fn put_on(&mut self, event: &mut Event) {
         match event {
             Event::Change(change) => self.replace(&mut change.feed),
+            Event::File(file) => self.replace(&mut file.change.feed),
             Event::Reset(reset) => self.replace(&mut reset.feed),
             Event::Checkpoint(Value::Object(state)) => {
                 self.is_settled = true;

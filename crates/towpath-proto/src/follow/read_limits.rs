@@ -11,18 +11,25 @@ pub struct ReadLimits {
     pub max_document: Option<u64>,
     /// Largest entity of Data Replication, in bytes.
     pub max_entity: usize,
+    /// Largest file with the content of an item, in bytes.
+    pub max_file: u64,
 }
 
 impl Default for ReadLimits {
     fn default() -> Self {
-        Self { document: DocumentLimits::default(), max_document: None, max_entity: 72 << 20 }
+        Self {
+            document: DocumentLimits::default(),
+            max_document: None,
+            max_entity: 72 << 20,
+            max_file: 6 << 30,
+        }
     }
 }
 
 impl ReadLimits {
     /// Names of the limits, and the largest value of each.
     // Deeper documents would need a larger stack.
-    pub const NAMES: [(&str, usize); 7] = [
+    pub const NAMES: [(&str, usize); 8] = [
         ("items", 100_000_000),
         ("depth", 256),
         ("members", 1_000_000),
@@ -30,6 +37,7 @@ impl ReadLimits {
         ("memory_mib", 65_536),
         ("max_mib", 4096),
         ("entity_mib", 4096),
+        ("file_mib", 1_048_576),
     ];
 
     /// Sets a limit by its name. Those whose names end in `_mib` are in MiB.
@@ -54,7 +62,8 @@ impl ReadLimits {
             "string_mib" => document.string = value << 20,
             "memory_mib" => document.memory = value << 20,
             "max_mib" => self.max_document = Some((value as u64) << 20),
-            _ => self.max_entity = value << 20,
+            "entity_mib" => self.max_entity = value << 20,
+            _ => self.max_file = (value as u64) << 20,
         }
         Ok(())
     }

@@ -96,6 +96,7 @@ pub fn drive(
                 Event::Failed(error) => result.failed.push(error.to_string()),
                 Event::Reset(reset) => panic!("{reset:?}"),
                 Event::Large(part) => panic!("{part:?}"),
+                Event::File(file) => panic!("{file:?}"),
             }
         }
         if let Some(request) = follower.poll_request(Now::simulated(*now)) {

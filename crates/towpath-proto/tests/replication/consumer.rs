@@ -115,6 +115,7 @@ impl RecordingConsumer {
                 Event::Failed(error) => self.failed.push(error),
                 Event::Reset(reset) => self.resets.push(reset.reason),
                 Event::Large(part) => self.take_large(part.number, part.step),
+                Event::File(file) => panic!("{file:?}"),
             }
         }
     }

@@ -6,8 +6,8 @@ use towpath_client::ReadLimits;
 /// Limits of what is read from publishers.
 #[derive(Debug, Args)]
 pub(super) struct LimitArgs {
-    /// Limit of what is read: items, depth, members, string_mib, memory_mib, max_mib (a document) or entity_mib (an
-    /// entity of Data Replication). Can be repeated
+    /// Limit of what is read: items, depth, members, string_mib, memory_mib, max_mib (a document), entity_mib (an entity
+    /// of Data Replication) or file_mib (a file of --large-content). Can be repeated
     #[arg(long = "limit", value_name = "NAME=NUMBER", value_parser = parse_limit)]
     limits: Vec<(String, usize)>,
 }

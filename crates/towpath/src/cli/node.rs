@@ -4,9 +4,10 @@ use towpath_client::progress::FollowProgress;
 use towpath_client::sink::SinkFailure;
 use towpath_client::state_file::{self, SavedFollow, StateFile};
 use towpath_client::xmpp::{Account, drive_node, drive_node_check};
-use towpath_client::{Output, Protocol};
+use towpath_client::{FetchOptions, Fetcher, Output, Protocol, content_folder};
 use towpath_proto::follow::{Checker as _, ReadLimits};
 use towpath_proto::push::xmpp::follow::NodeFollower;
+use towpath_proto::push::xmpp::jid;
 use towpath_proto::push::xmpp::uri::NodeUri;
 use towpath_proto::report::Report;
 use url::Url;
@@ -35,7 +36,8 @@ pub(super) async fn follow_node(args: &FollowArgs, url: &Url, stop: &Stop) -> Re
     });
     let mut follower = follower(args, &uri, &account, saved)?;
     let mut lines = Lines::new(std::io::stdout(), state_file, progress);
-    match drive_node(&mut follower, &account, &mut lines, stop).await {
+    let fetcher = fetcher(&uri, &account)?;
+    match drive_node(&mut follower, &account, &fetcher, &mut lines, stop).await {
         Ok(summary) => Ok(exit(&summary, args.once)),
         // The reader of the pipe has exited, as `head` does.
         Err(LinesError::Closed) => Ok(Exit::Failed),
@@ -54,7 +56,8 @@ pub(super) async fn follow_node_into<O: Output<Error = SinkFailure>>(
     let (uri, account) = node_account(args, url)?;
     let mut follower = follower(args, &uri, &account, saved)?;
     let mut output = output(Protocol::Smart, uri.to_string());
-    let summary = drive_node(&mut follower, &account, &mut output, stop).await;
+    let fetcher = fetcher(&uri, &account)?;
+    let summary = drive_node(&mut follower, &account, &fetcher, &mut output, stop).await;
     Ok(FollowEnd::of(summary, args.once))
 }
 
@@ -66,7 +69,17 @@ fn follower(
     saved: Option<SavedFollow>,
 ) -> Result<NodeFollower, CliError> {
     let follower = account.follower(uri, &args.from, saved.and_then(|saved| saved.state), args.once)?;
-    Ok(follower.within(args.limits.limits()))
+    let limits = args.limits.limits();
+    let folder = args.large_content.as_deref().map(|base| content_folder(base, limits, args.once));
+    Ok(follower.within(limits).with_folder(folder))
+}
+
+/// Creates the fetcher of files that a node's items name. The user named the domain of the service and the account's
+/// server, so their private networks are open.
+fn fetcher(uri: &NodeUri, account: &Account) -> Result<Fetcher, CliError> {
+    let hosts = [Some(jid::domain(&uri.service)), account.server.as_deref()];
+    let named: Vec<String> = hosts.into_iter().flatten().map(|host| format!("https://{host}/")).collect();
+    Ok(Fetcher::new(FetchOptions::default())?.with_named(named.iter().map(String::as_str)))
 }
 
 /// Returns the node and the account to follow it with.

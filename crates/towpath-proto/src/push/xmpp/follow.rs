@@ -12,8 +12,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::follow::{
-    Event, Exchange, FollowError, Follower, Monotonic, Now, ReadLimits, Request, RequestId, ResponseHead,
-    StartFrom, TransferError,
+    ContentFolder, Event, Exchange, FollowError, Follower, Monotonic, Now, ReadLimits, Request, RequestId,
+    ResponseHead, StartFrom, TransferError,
 };
 use crate::format::xml::{ATOM, FANOUT, TOWPATH};
 use crate::push::xmpp::wire::lifecycle::Incoming;
@@ -60,6 +60,7 @@ pub struct NodeFollower {
     /// Name of the stream. Part of request ids, so that a late response to an earlier stream's request is ignored.
     stream: String,
     events: VecDeque<Event>,
+    folder: Option<ContentFolder>,
     is_over: bool,
 }
 
@@ -90,8 +91,16 @@ impl NodeFollower {
             subscribed: SubscribeState::No(Monotonic::ORIGIN),
             stream: String::new(),
             events: VecDeque::new(),
+            folder: None,
             is_over: false,
         })
+    }
+
+    /// Sets the folder to which contents that are files are downloaded.
+    #[must_use]
+    pub fn with_folder(mut self, folder: Option<ContentFolder>) -> Self {
+        self.folder = folder;
+        self
     }
 
     /// Sets the limits of what is read. A document is here a stanza, with a page of items or a push.
@@ -409,6 +418,10 @@ impl Exchange for NodeFollower {
 
 impl Follower for NodeFollower {
     fn poll_event(&mut self) -> Option<Event> {
-        self.smart.poll_event().or_else(|| self.events.pop_front())
+        let event = self.smart.poll_event().or_else(|| self.events.pop_front())?;
+        Some(match &self.folder {
+            Some(folder) => folder.detach(event),
+            None => event,
+        })
     }
 }

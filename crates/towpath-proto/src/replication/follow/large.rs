@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use crate::attachment::{ATTACHMENTS, Attachment};
 use crate::change::Op;
-use crate::follow::{Event, Followed, LargePart, LargeStep};
+use crate::follow::{Event, Followed, LargePart, LargeStep, add_file};
 use crate::format::multipart::{EntityError, EntityReader, LargeBody};
 use crate::replication::wire::ReplicationError;
 
@@ -47,17 +44,7 @@ impl LargeContents {
         };
         let content = followed.item.content.take().filter(|_| followed.op == Op::Put);
         let content = content.ok_or(EntityError::TooLarge { index, limit: self.limit })?;
-        let file = Attachment {
-            url: format!("{}{}", self.base, large.sha256),
-            media_type: Some(content.media_type),
-            size: Some(large.length),
-            title: None,
-            sha256: Some(large.sha256.clone()),
-        };
-        let list = followed.item.extra.entry(ATTACHMENTS).or_insert_with(|| Value::Array(Vec::new()));
-        if let (Value::Array(list), Ok(file)) = (list, serde_json::to_value(file)) {
-            list.insert(0, file);
-        }
+        add_file(&mut followed.item, &self.base, &large.sha256, content.media_type, large.length);
         deliver(self.part(LargeStep::Keep(large.sha256.clone())));
         Ok(())
     }

@@ -112,6 +112,7 @@ impl ReplicationFollower {
                 }
                 Event::Change(_)
                 | Event::Large(_)
+                | Event::File(_)
                 | Event::Checkpoint(_)
                 | Event::Incomplete(_)
                 | Event::Reset(_) => {}

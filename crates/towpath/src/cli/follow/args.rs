@@ -66,8 +66,8 @@ pub(crate) struct FollowArgs {
     /// Address on which to receive the hub's calls [default: the callback's port]
     #[arg(long, value_name = "ADDRESS:PORT", requires = "push")]
     pub(crate) callback_listen: Option<SocketAddr>,
-    /// Write contents above the limit entity_mib to files in FOLDER, which their items name as attachments (Data
-    /// Replication)
+    /// Write large contents to files in FOLDER, which their items name as attachments: those that the publisher keeps as
+    /// files, and those of Data Replication above the limit entity_mib
     #[arg(long, value_name = "FOLDER", value_parser = parse_folder)]
     pub(crate) large_content: Option<String>,
     #[command(flatten)]

@@ -137,6 +137,7 @@ async fn follow_many(
         once: args.once,
         every: args.every.unwrap_or(defaults.every),
         limits: args.limits.limits(),
+        large_folder: args.large_content,
         ..defaults
     };
     let fetcher = args.headers.fetcher(&feeds)?;

@@ -106,6 +106,7 @@ async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
         every: args.every.unwrap_or(defaults.every),
         schedule,
         limits: args.limits.limits(),
+        large_folder: args.large_content,
         clock: defaults.clock,
     };
     let fetcher = args.headers.fetcher(&feeds)?;

@@ -111,9 +111,6 @@ pub(super) fn many_feeds(args: &FollowArgs) -> Result<Vec<Url>, CliError> {
     if args.push {
         return Err(CliError::usage("--push is for a single feed: each feed needs its own callback"));
     }
-    if args.large_content.is_some() {
-        return Err(CliError::usage("--large-content is for a single feed"));
-    }
     // Cursors are opaque and belong to one feed.
     if let StartFrom::Position(position) = &args.from {
         let why = format!(

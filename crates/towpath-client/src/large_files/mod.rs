@@ -1,13 +1,21 @@
-//! Files of contents that are too large for memory: see [`Event::Large`](towpath_proto::follow::Event::Large).
+//! Files of contents that are too large for memory: written while a document has them ([`Event::Large`]), or downloaded
+//! where their publisher keeps them as files ([`Event::File`]).
+//!
+//! [`Event::Large`]: towpath_proto::follow::Event::Large
+//! [`Event::File`]: towpath_proto::follow::Event::File
+
+mod download;
+mod partial_file;
 
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tokio::fs::{self, File};
-use tokio::io::AsyncWriteExt as _;
 use towpath_proto::follow::{LargePart, LargeStep};
 use url::Url;
+
+pub(crate) use self::download::{DownloadNews, download};
+use self::partial_file::PartialFile;
 
 /// A file that cannot be written. The user's disk is at fault.
 #[derive(Debug, thiserror::Error)]
@@ -17,11 +25,19 @@ pub(crate) struct LargeFileError {
     source: io::Error,
 }
 
+impl LargeFileError {
+    /// Returns the constructor for a file.
+    fn at(file: &Path) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_owned();
+        move |source| Self { file, source }
+    }
+}
+
 /// Writes the large contents of one follow, each to a file named by its SHA-256.
 #[derive(Debug, Default)]
 pub(crate) struct LargeFiles {
     /// Files that are being written, by the number of their content.
-    open: HashMap<u64, (PathBuf, File)>,
+    open: HashMap<u64, PartialFile>,
 }
 
 impl LargeFiles {
@@ -31,48 +47,32 @@ impl LargeFiles {
     ///
     /// If the file cannot be written. Then its change must not be delivered.
     pub(crate) async fn take(&mut self, part: LargePart) -> Result<(), LargeFileError> {
-        let folder = Url::parse(&part.base).ok().and_then(|base| base.to_file_path().ok());
-        let folder = folder.unwrap_or_else(|| PathBuf::from(&*part.base));
-        // One name for each content that arrives at the moment: what was cut off is overwritten.
-        let partial = folder.join(format!("{}.part", part.number));
-        let (file, done) = match part.step {
-            LargeStep::Write { offset, bytes } => {
-                let written = self.write(part.number, &partial, offset, &bytes).await;
-                (partial, written)
+        let folder = folder_of(&part.base);
+        let number = part.number;
+        if let LargeStep::Write { offset: 0, .. } = part.step {
+            match self.open.get_mut(&number) {
+                // Cut off before: the content begins again.
+                Some(partial) => partial.clear().await?,
+                None => drop(self.open.insert(number, PartialFile::open_free(&folder).await?)),
+            }
+        }
+        let missing = || LargeFileError::at(&folder)(io::ErrorKind::NotFound.into());
+        match part.step {
+            LargeStep::Write { bytes, .. } => {
+                self.open.get_mut(&number).ok_or_else(missing)?.write(&bytes).await
             }
             LargeStep::Keep(name) => {
-                let file = folder.join(name);
-                let kept = self.keep(part.number, &file, &folder).await;
-                (file, kept)
+                self.open.remove(&number).ok_or_else(missing)?.keep(&folder, &name).await
             }
-            LargeStep::Remove => {
-                self.open.remove(&part.number);
-                let removed = fs::remove_file(&partial).await;
-                (partial, removed)
-            }
-        };
-        done.map_err(|source| LargeFileError { file, source })
-    }
-
-    async fn write(&mut self, number: u64, partial: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        if offset == 0 {
-            if let Some(folder) = partial.parent() {
-                fs::create_dir_all(folder).await?;
-            }
-            self.open.insert(number, (partial.to_owned(), File::create(partial).await?));
+            LargeStep::Remove => self.open.remove(&number).ok_or_else(missing)?.remove().await,
         }
-        let (_, file) = self.open.get_mut(&number).ok_or(io::ErrorKind::NotFound)?;
-        file.write_all(bytes).await
     }
+}
 
-    async fn keep(&mut self, number: u64, file: &Path, folder: &Path) -> io::Result<()> {
-        let (partial, mut written) = self.open.remove(&number).ok_or(io::ErrorKind::NotFound)?;
-        written.flush().await?;
-        // Durable before its change is delivered, and its name as well.
-        written.sync_all().await?;
-        fs::rename(partial, file).await?;
-        File::open(folder).await?.sync_all().await
-    }
+/// Returns the path of a folder, given its URL.
+fn folder_of(base: &str) -> PathBuf {
+    let path = Url::parse(base).ok().and_then(|base| base.to_file_path().ok());
+    path.unwrap_or_else(|| PathBuf::from(base))
 }
 
 /// Returns the URL of a folder for contents that are too large for memory, for
