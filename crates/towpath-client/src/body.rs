@@ -36,7 +36,8 @@ pub(super) struct BodyLimits {
     pub(super) size: u64,
     /// Maximum time without a single byte.
     pub(super) stall: Duration,
-    pub(super) deadline: Instant,
+    /// Time that is left to wait for bytes, in all.
+    pub(super) left: Duration,
 }
 
 impl StreamingBody {
@@ -108,10 +109,13 @@ impl StreamingBody {
             BodyState::Rejected(error) => return Err(error.clone()),
             BodyState::Done => return Ok(None),
         };
-        let left = self.limits.deadline.saturating_duration_since(Instant::now());
-        // Two limits: a stalled connection is noticed early, and a slow trickle ends at the deadline.
-        let wait = self.limits.stall.min(left);
-        let Ok(chunk) = timeout(wait, decoded.chunk()).await else {
+        // Two limits: a stalled connection is noticed early, and a slow trickle ends when no time is left.
+        let wait = self.limits.stall.min(self.limits.left);
+        let began = Instant::now();
+        let waited = timeout(wait, decoded.chunk()).await;
+        // Only waits count. A caller that works on a chunk for an hour is no fault of the publisher.
+        self.limits.left = self.limits.left.saturating_sub(began.elapsed());
+        let Ok(chunk) = waited else {
             return Err(TransferError::Timeout(if wait < self.limits.stall {
                 format!("the body was not complete in time, after {} bytes", self.received)
             } else {

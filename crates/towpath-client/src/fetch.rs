@@ -31,7 +31,8 @@ pub struct FetchOptions {
     pub connect_timeout: Duration,
     /// Maximum time without a byte of the body.
     pub stall_timeout: Duration,
-    /// Timeout of the whole exchange including redirects, in addition to the request's `patience`.
+    /// Timeout of the whole exchange including redirects, in addition to the request's `patience`. Time in which nobody
+    /// reads the body does not count.
     pub total_timeout: Duration,
     /// Maximum number of redirects to follow.
     pub max_redirects: usize,
@@ -304,7 +305,8 @@ impl Fetcher {
             url: hop.url.to_string(),
             headers: response.headers().clone(),
         };
-        let limits = BodyLimits { size: max_body, stall: self.options.stall_timeout, deadline };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let limits = BodyLimits { size: max_body, stall: self.options.stall_timeout, left };
         // These carry the Content-Length and coding of a body that is not sent (RFC 9110, section 8.6).
         let body = if hop.method == Method::HEAD || matches!(head.status, 204 | 304) {
             StreamingBody::empty(limits)

@@ -260,6 +260,25 @@ async fn a_silent_server_is_a_timeout() {
     );
 }
 
+/// A follow may work on one piece of a document for longer than the whole document may take.
+#[tokio::test]
+async fn time_in_which_nobody_reads_does_not_count() {
+    let server = RawServer::start(|_| {
+        let head = send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
+        vec![head, ScriptStep::Pause(Duration::from_secs(3)), send("half")]
+    })
+    .await;
+    let total_timeout = Duration::from_secs(2);
+    let options = FetchOptions { total_timeout, private: PrivateFetches::All, ..FetchOptions::default() };
+    let mut request = get(&server.url("/"));
+    request.patience = SHORT;
+    let mut response = Fetcher::new(options).unwrap().fetch(&request).await.unwrap();
+    assert_eq!(response.body.chunk().await.unwrap().unwrap(), "half");
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert_eq!(response.body.chunk().await.unwrap().unwrap(), "half");
+    assert_eq!(response.body.chunk().await, Ok(None));
+}
+
 #[tokio::test]
 async fn connection_errors_name_the_cause() {
     let told = |url: String| async move { fetcher().fetch(&get(&url)).await.unwrap_err() };
