@@ -40,6 +40,8 @@ pub(super) struct DeliveryBatch<'a, O> {
     large_files: LargeFiles,
     /// A change that waits for its file. Events after it are not taken before.
     awaiting: Option<Box<FileChange>>,
+    /// Wait that the server of a file asked for, when its download gave up.
+    pub(super) retry_after: Option<Duration>,
     summary: FollowSummary,
 }
 
@@ -56,6 +58,7 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
             has_failed: false,
             large_files: LargeFiles::default(),
             awaiting: None,
+            retry_after: None,
             summary: FollowSummary::default(),
         }
     }
@@ -156,7 +159,10 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
                 self.add(Event::Warning(format!("item {id:?} keeps the address of its file: {why}")));
                 self.add(Event::Change(Box::new(change.change)));
             }
-            Ok(DownloadEnd::Failed(error)) => self.abandon(error),
+            Ok(DownloadEnd::Failed { error, retry_after }) => {
+                self.retry_after = retry_after;
+                self.abandon(error);
+            }
             Err(error) => self.abandon(FollowError::Usage(error.to_string())),
         }
     }

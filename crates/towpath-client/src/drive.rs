@@ -238,22 +238,32 @@ async fn take_events<F: Follower + ?Sized, O: Output>(
         if !batch.awaits_file() {
             return Ok(());
         }
-        let mut room = CALLS_DURING_DOWNLOAD;
         let (fetcher, clock) = (requests.fetcher(), requests.clock());
-        let fetching = batch.fetch_file(&fetcher, &*clock);
-        tokio::pin!(fetching);
-        loop {
-            tokio::select! {
-                () = &mut fetching => break,
-                pending = calls.next() => match room.checked_sub(pending.call.body.len()) {
-                    Some(left) => {
-                        room = left;
-                        answer(follower, pending);
-                    }
-                    // The hub sends it again later.
-                    None => drop(pending.reply.send(Reply::status(503))),
-                },
-            }
+        answer_during(batch.fetch_file(&fetcher, &*clock), follower, calls).await;
+        // A fleet polls the feed again then.
+        requests.hints.retry_after = batch.retry_after.or(requests.hints.retry_after);
+    }
+}
+
+/// Answers a hub's calls until a download ends.
+async fn answer_during<F: Follower + ?Sized>(
+    fetching: impl Future<Output = ()>,
+    follower: &mut F,
+    calls: &mut CallQueue,
+) {
+    let mut room = CALLS_DURING_DOWNLOAD;
+    tokio::pin!(fetching);
+    loop {
+        tokio::select! {
+            () = &mut fetching => return,
+            pending = calls.next() => match room.checked_sub(pending.call.body.len()) {
+                Some(left) => {
+                    room = left;
+                    answer(follower, pending);
+                }
+                // The hub sends it again later.
+                None => drop(pending.reply.send(Reply::status(503))),
+            },
         }
     }
 }

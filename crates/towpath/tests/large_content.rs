@@ -207,3 +207,23 @@ fn a_file_that_cannot_be_had_is_told() {
     assert_eq!((failed.status.code(), lines(&failed).len()), (Some(2), 0));
     assert!(stderr(&failed).contains("cannot write a large content to"), "{}", stderr(&failed));
 }
+
+#[test]
+fn a_busy_server_of_files_fails_its_own_feed() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    let files = FileServer::start(|_| answer("503 Service Unavailable", "Retry-After: 3600\r\n", "busy"));
+    publish(&server, "films", &[json!({"id": "a"}), files.film("film"), json!({"id": "b"})]);
+    publish(&server, "notes", &[json!({"id": "c"})]);
+    let urls = ["films", "notes"].map(|feed| format!("{}/feeds/{feed}/items", server.base));
+    let args = ["follow", &urls[0], &urls[1], "--once", "--large-content", "large", "--state", "states"];
+    for _ in 0..2 {
+        let output = dir.run(&args);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stderr(&output).contains("/film.mp4: the server answers 503"), "{}", stderr(&output));
+        let mut ids: Vec<Value> = lines(&output).iter().map(|line| line["id"].clone()).collect();
+        ids.retain(|id| id != "c");
+        // The position stays before the film, so nothing after it is told.
+        assert_eq!(ids, ["a"]);
+    }
+}

@@ -114,7 +114,7 @@ impl RunningDownload<'_> {
             DownloadEnd::Complete { .. } => self.partial.keep(folder, name).await?,
             DownloadEnd::Refused(_) => self.partial.remove().await?,
             // A later attempt continues.
-            DownloadEnd::Failed(_) => return Ok(end),
+            DownloadEnd::Failed { .. } => return Ok(end),
         }
         // A tag that is left behind is replaced, or belongs to no file.
         let _ = fs::remove_file(&self.etag).await;

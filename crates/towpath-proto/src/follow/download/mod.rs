@@ -94,7 +94,12 @@ pub enum DownloadEnd {
     /// The file cannot be had, for this reason. Another attempt is useless.
     Refused(String),
     /// The download gave up. A later one may continue.
-    Failed(FollowError),
+    Failed {
+        /// The last failure.
+        error: FollowError,
+        /// Wait that the server asked for.
+        retry_after: Option<Duration>,
+    },
 }
 
 /// Use of a response's body.
@@ -393,7 +398,7 @@ impl Download {
         self.failures = self.failures.saturating_add(1);
         let wait = BACKOFF.wait_or_longer(self.failures, retry_after, LONGEST_ASKED);
         if self.once && (self.failures >= MAX_FAILURES || wait > LONGEST_WAIT) {
-            self.phase = Phase::Ended(DownloadEnd::Failed(error));
+            self.phase = Phase::Ended(DownloadEnd::Failed { error, retry_after });
             return;
         }
         self.failure = Some(error);

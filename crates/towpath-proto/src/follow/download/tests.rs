@@ -310,13 +310,16 @@ fn a_single_pass_gives_up() {
             requests += 1;
             driver.wait();
         }
-        assert!(matches!(driver.end(), DownloadEnd::Failed(FollowError::Status { .. })));
-        requests
+        match driver.end() {
+            DownloadEnd::Failed { error: FollowError::Status { .. }, retry_after } => (requests, retry_after),
+            end => panic!("{end:?}"),
+        }
     };
     let mut driver = Driver::of(b"x", Some(1), true);
-    assert_eq!(failed(&mut driver, &head(500, &[])), 5);
+    assert_eq!(failed(&mut driver, &head(500, &[])), (5, None));
     let mut driver = Driver::of(b"x", Some(1), true);
-    assert_eq!(failed(&mut driver, &head(503, &[("retry-after", "61")])), 1);
+    let asked = Some(Duration::from_secs(61));
+    assert_eq!(failed(&mut driver, &head(503, &[("retry-after", "61")])), (1, asked));
 }
 
 /// Response of a server that behaves badly for a while.
