@@ -1,21 +1,16 @@
 //! `towpath follow --large-content` of contents that a publisher keeps as files: by every protocol, for one feed and
 //! many, into destinations, and after a kill.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
-#[path = "../../towpath-client/tests/raw_server/mod.rs"]
-mod raw_server;
-
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{TestFolder, TestServer, lines, stderr, wait_until};
-use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, send};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::runtime::Runtime;
+
+use crate::common::{TestFolder, TestServer, lines, stderr, wait_until};
+use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, send};
 
 const CONFIG: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"films\"\n";
 

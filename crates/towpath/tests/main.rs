@@ -47,6 +47,7 @@ mod http_feeds;
 mod http_sources;
 mod js_client;
 mod kill;
+mod large_content;
 mod log_retention;
 mod logs;
 mod metrics;
