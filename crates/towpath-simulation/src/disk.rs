@@ -14,6 +14,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
@@ -84,7 +85,7 @@ impl Disk {
         to: &Path,
         mut remains: Option<&mut dyn FnMut(u64) -> Remains>,
     ) -> io::Result<Arc<Self>> {
-        copy_folder(&self.folder, to)?;
+        copy_at_once(&self.folder, to)?;
         let new = Self::mount(to)?;
         let durable = self.durable.lock();
         let mut ends: Vec<_> = durable.iter().collect();
@@ -126,7 +127,7 @@ impl Disk {
     /// Copies the disk to a folder that is no disk of a node, with one bit of the storage engine's files flipped.
     /// `choose` chooses numbers below the ones that it gets. Returns the place of the bit.
     pub fn flip(&self, to: &Path, choose: &mut dyn FnMut(u64) -> u64) -> io::Result<String> {
-        copy_folder(&self.folder, to)?;
+        copy_at_once(&self.folder, to)?;
         let mut files = Vec::new();
         list_files(&to.join("engine"), &mut files)?;
         // Not the lists of tables: earlier ones stay for a while, and nobody reads them. The store's own test has these.
@@ -238,7 +239,11 @@ pub(crate) fn synced(path: &Path, end: impl FnOnce() -> u64) -> Result<(), i32> 
     let verdict = if system::is_commit_thread() { disk.gate.arrive(Stop::Sync) } else { Verdict::Done };
     match verdict {
         Verdict::Done => {
-            disk.durable.lock().insert(path.to_owned(), end());
+            let mut durable = disk.durable.lock();
+            let known = durable.entry(path.to_owned()).or_default();
+            // Whoever cuts a file does so by a descriptor of its own, whose position tells nothing.
+            let length = path.metadata().map_or(0, |file| file.len());
+            *known = end().max((*known).min(length));
             Ok(())
         }
         Verdict::Ignored => Ok(()),
@@ -294,6 +299,31 @@ fn list_files(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Copies a folder as it is at one moment: the engine's own thread may change files meanwhile.
+fn copy_at_once(from: &Path, to: &Path) -> io::Result<()> {
+    loop {
+        let before = states(from)?;
+        let copied = copy_folder(from, to);
+        if states(from)? == before {
+            return copied;
+        }
+        fs::remove_dir_all(to)?;
+    }
+}
+
+/// Returns the names, lengths and times of all files in a folder.
+fn states(folder: &Path) -> io::Result<Vec<(PathBuf, u64, SystemTime)>> {
+    let mut files = Vec::new();
+    list_files(folder, &mut files)?;
+    files.sort();
+    let state = |path: PathBuf| {
+        let file = path.metadata()?;
+        Ok((path, file.len(), file.modified()?))
+    };
+    // A file that goes meanwhile is none of this moment.
+    Ok(files.into_iter().map(state).filter_map(io::Result::ok).collect())
 }
 
 fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {

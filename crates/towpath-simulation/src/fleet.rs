@@ -133,7 +133,7 @@ impl FleetOutput for FleetCopy {
     fn notice(&self, feed: &str, notice: FollowNotice) {
         trace!("{}: {feed}: {notice}", self.name);
         if let FollowNotice::Incomplete(what) = notice {
-            self.world.violate(format!("{} misses items of {feed}: {what}", self.name));
+            self.world.incomplete(&format!("{} of {feed}", self.name), &what);
         }
     }
 

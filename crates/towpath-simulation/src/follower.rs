@@ -255,7 +255,7 @@ impl Output for Copy {
     fn notice(&mut self, notice: FollowNotice) {
         trace!("{}: {notice}", self.name);
         if let FollowNotice::Incomplete(what) = notice {
-            self.world.violate(format!("{} misses items: {what}", self.name));
+            self.world.incomplete(&self.name, &what);
         }
     }
 }

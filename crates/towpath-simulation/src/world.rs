@@ -109,6 +109,14 @@ impl World {
         faults.partitions.iter().any(|(a, b)| (a == one && b == other) || (a == other && b == one))
     }
 
+    /// Takes what a follower says that it misses. What it will request again it must have once nothing fails any more.
+    pub fn incomplete(&self, follower: &str, what: &str) {
+        if what.contains("missing for now") || what.contains("will be requested again") {
+            return trace::count("documents missing for now");
+        }
+        self.violate(format!("{follower} misses items: {what}"));
+    }
+
     /// Notes that an invariant is broken. The first one counts.
     pub fn violate(&self, what: String) {
         crate::trace!("VIOLATION: {what}");
