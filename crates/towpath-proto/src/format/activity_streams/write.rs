@@ -5,12 +5,13 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use jiff::fmt::temporal::DateTimePrinter;
 use serde::ser::{SerializeSeq, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::change::{Change, Op};
-use crate::format::html;
+use crate::format::{html, media_type};
 use crate::item::{Author, Content};
 
 /// Change's item as a serializable object.
@@ -40,11 +41,11 @@ struct ActivityMembers<'a> {
     author: Option<Person<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "write_tags")]
     tags: &'a [String],
-    published: Timestamp,
-    updated: Timestamp,
+    published: &'a str,
+    updated: &'a str,
     #[serde(skip_serializing_if = "is_false")]
     deleted: bool,
-    towpath: TowpathMember<'a>,
+    towpath: TowpathMember<'a, &'a str>,
 }
 
 #[derive(Serialize)]
@@ -65,14 +66,14 @@ struct ActivityTag<'a> {
     display_name: &'a str,
 }
 
-/// Extension member `towpath`: everything that AS1 cannot express.
+/// Extension member `towpath`: everything that AS1 cannot express. `T` is a time.
 #[derive(Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct TowpathMember<'a> {
+pub(super) struct TowpathMember<'a, T = Timestamp> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cursor: Option<Cow<'a, str>>,
     /// Time at which the publisher's log stored this version.
-    pub(super) modified: Option<Timestamp>,
+    pub(super) modified: Option<T>,
     /// `published` is the time of the item's first version, because the item has no such date.
     #[serde(skip_serializing_if = "is_false")]
     pub(super) published_unknown: bool,
@@ -92,7 +93,7 @@ pub(super) struct TowpathMember<'a> {
     pub(super) extra: Cow<'a, Map<String, Value>>,
 }
 
-impl Default for TowpathMember<'_> {
+impl<T> Default for TowpathMember<'_, T> {
     fn default() -> Self {
         Self {
             cursor: None,
@@ -109,7 +110,23 @@ impl Default for TowpathMember<'_> {
 
 /// Returns `true` for content that is written as it is: HTML, and XHTML, which is HTML to those who show it.
 pub(super) fn is_html(content: &Content) -> bool {
-    matches!(content.essence().as_str(), "text/html" | "application/xhtml+xml")
+    let essence = media_type::essence(&content.media_type);
+    ["text/html", "application/xhtml+xml"].iter().any(|html| essence.eq_ignore_ascii_case(html))
+}
+
+/// Time as text, as the last one was, if it is the same: an item mostly has one time several times.
+fn printed<'a>(time: Timestamp, last: (Timestamp, &'a str), text: &'a mut String) -> &'a str {
+    if time == last.0 {
+        return last.1;
+    }
+    print(time, text);
+    text
+}
+
+// Not by `Display`: its formatter comes between, piece by piece, for up to three times of each item of a page.
+fn print(time: Timestamp, text: &mut String) {
+    let is_printed = DateTimePrinter::new().print_timestamp(&time, text);
+    debug_assert!(is_printed.is_ok(), "a string takes everything");
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -132,6 +149,9 @@ impl Serialize for ActivityObject<'_> {
         // Other text must be escaped, since AS1 defines the content as HTML.
         let is_html = content.is_some_and(is_html);
         let media_type = content.map(|content| content.media_type.as_str());
+        let (mut modified, mut published, mut updated) = (String::new(), String::new(), String::new());
+        print(change.modified, &mut modified);
+        let last = (change.modified, modified.as_str());
         let form = ActivityMembers {
             object_type: object_type(change),
             id: &item.id,
@@ -147,12 +167,12 @@ impl Serialize for ActivityObject<'_> {
                 email: author.email.as_deref(),
             }),
             tags: &item.tags,
-            published: item.published.unwrap_or(change.created),
-            updated: item.updated.unwrap_or(change.modified),
+            published: printed(item.published.unwrap_or(change.created), last, &mut published),
+            updated: printed(item.updated.unwrap_or(change.modified), last, &mut updated),
             deleted: change.op == Op::Delete,
             towpath: TowpathMember {
                 cursor: self.cursor.map(Cow::Borrowed),
-                modified: Some(change.modified),
+                modified: Some(&modified),
                 published_unknown: item.published.is_none(),
                 updated_unknown: item.updated.is_none(),
                 content_type: media_type.filter(|media_type| *media_type != "text/html").map(Cow::Borrowed),

@@ -41,7 +41,7 @@ impl LogTag {
     }
 
     // Forty bits are enough: a cursor that passes by chance only selects another position of the same feed.
-    fn check(&self, by: OrderBy, seq: Seq, horizon: Option<Seq>) -> String {
+    fn check(&self, by: OrderBy, seq: Seq, horizon: Option<Seq>) -> [u8; CHECK] {
         // The hasher has absorbed the identity already: a page of cursors hashes only the positions.
         let mut hasher = Sha256::clone(&self.0);
         hasher.update([letter(by)]);
@@ -49,12 +49,31 @@ impl LogTag {
         if let Some(horizon) = horizon {
             hasher.update(horizon.to_be_bytes());
         }
-        hex::encode(&hasher.finalize()[..5])
+        let mut check = [0; CHECK];
+        check.copy_from_slice(&hasher.finalize()[..CHECK]);
+        check
+    }
+
+    // Each item of a page has a cursor. `format!` and a hex string took half of the time of making one.
+    fn write(&self, by: OrderBy, seq: Seq, horizon: Option<Seq>) -> String {
+        let mut text = String::with_capacity(MAX_CURSOR);
+        text.push(char::from(letter(by)));
+        push_number(&mut text, seq);
+        if let Some(horizon) = horizon {
+            text.push('.');
+            push_number(&mut text, horizon);
+        }
+        text.push('-');
+        for byte in self.check(by, seq, horizon) {
+            text.push(hex_digit(byte >> 4));
+            text.push(hex_digit(byte & 15));
+        }
+        text
     }
 
     /// Returns the sequence cursor of a position.
     pub fn cursor(&self, by: OrderBy, seq: Seq) -> String {
-        format!("{}{seq}-{}", char::from(letter(by)), self.check(by, seq, None))
+        self.write(by, seq, None)
     }
 
     /// Returns the cursor of a position of a log that was read with this horizon.
@@ -62,7 +81,7 @@ impl LogTag {
         if by == OrderBy::Created || seq == 0 || seq >= horizon {
             return self.cursor(by, seq);
         }
-        format!("{}{seq}.{horizon}-{}", char::from(letter(by)), self.check(by, seq, Some(horizon)))
+        self.write(by, seq, Some(horizon))
     }
 }
 
@@ -70,6 +89,24 @@ impl std::fmt::Debug for LogTag {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("LogTag")
     }
+}
+
+fn push_number(text: &mut String, mut number: u64) {
+    let mut digits = ['0'; 20];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = char::from(b'0' + (number % 10) as u8);
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    text.extend(&digits[start..]);
+}
+
+fn hex_digit(nibble: u8) -> char {
+    char::from(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 })
 }
 
 fn letter(by: OrderBy) -> u8 {
@@ -100,6 +137,8 @@ impl ParsedCursor {
     }
 }
 
+/// Length of a cursor's check, in bytes.
+const CHECK: usize = 5;
 /// Maximum length of a cursor of either kind, in bytes.
 const MAX_CURSOR: usize = 64;
 

@@ -66,13 +66,24 @@ pub(super) fn json_with(
         next: links.next.as_deref(),
         items: CollectionItems { feed, query, page },
     };
-    to_json(&body)
+    // Most pages fit, so the vector seldom grows and copies.
+    let content = page.changes.iter().filter_map(|change| change.item.content.as_ref());
+    let content: usize = content.map(|content| content.bytes.len()).sum();
+    write_json(&body, HEAD_BYTES + page.changes.len() * ITEM_BYTES + content + content / 16)
 }
+
+/// Usual bytes of a page without its items.
+const HEAD_BYTES: usize = 512;
+/// Usual bytes of an item without its content.
+const ITEM_BYTES: usize = 400;
 
 /// Serialises a value that cannot fail: all its keys are strings, and the writer is a vector.
 pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
-    // Most pages fit, so the vector seldom grows and copies.
-    let mut out = Vec::with_capacity(16 << 10);
+    write_json(value, 1024)
+}
+
+fn write_json(value: &impl Serialize, capacity: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(capacity);
     let written = serde_json::to_writer(&mut out, value);
     debug_assert!(written.is_ok());
     out
