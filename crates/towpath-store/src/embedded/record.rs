@@ -25,6 +25,8 @@
 //!             d  the patch's media type        e  the patch         f  the entry id
 //! ```
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use byteview::ByteView;
 use fjall::Slice;
@@ -222,21 +224,26 @@ fn read(seq: Seq, record: &Bytes) -> Result<Change, StorageError> {
     let hash = ContentHash(fields.take()?);
     let [json, media_type, content, patch_type, patch, entry_id] = split(record, lengths)?;
 
-    let mut item: Item = serde_json::from_slice(&json)
+    let mut item: Item = serde_json::from_slice(&record[json])
         .map_err(|e| StorageError::Damaged(format!("its item is not valid JSON: {e}")))?;
     if flags & HAS_CONTENT != 0 {
         // The content is a slice of the record: it keeps the whole value alive, but costs no copy.
-        item.content = Some(Content { media_type: text(&media_type)?, bytes: content });
+        item.content = Some(Content { media_type: text(&record[media_type])?, bytes: record.slice(content) });
     }
     let patch = (flags & HAS_PATCH != 0)
-        .then(|| Ok::<_, StorageError>(Content { media_type: text(&patch_type)?, bytes: patch }))
+        .then(|| {
+            Ok::<_, StorageError>(Content {
+                media_type: text(&record[patch_type])?,
+                bytes: record.slice(patch),
+            })
+        })
         .transpose()?;
-    let entry_id = (flags & HAS_ENTRY_ID != 0).then(|| text(&entry_id)).transpose()?;
+    let entry_id = (flags & HAS_ENTRY_ID != 0).then(|| text(&record[entry_id])).transpose()?;
     Ok(Change { seq, op, modified, created, first_seq, previous, item, patch, entry_id, hash })
 }
 
-/// Splits the parts after the header, as slices of the record.
-fn split(record: &Bytes, lengths: [usize; 6]) -> Result<[Bytes; 6], StorageError> {
+/// Returns the places of the parts after the header.
+fn split(record: &[u8], lengths: [usize; 6]) -> Result<[Range<usize>; 6], StorageError> {
     // Saturating: the lengths of a damaged record may be anything.
     let due = lengths.iter().fold(HEADER, |sum, length| sum.saturating_add(*length));
     if due != record.len() {
@@ -244,7 +251,7 @@ fn split(record: &Bytes, lengths: [usize; 6]) -> Result<[Bytes; 6], StorageError
     }
     let mut start = HEADER;
     Ok(lengths.map(|length| {
-        let part = record.slice(start..start + length);
+        let part = start..start + length;
         start += length;
         part
     }))
