@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -60,20 +61,45 @@ pub(crate) fn op_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "enum": ["put", "patch", "delete"] })
 }
 
-/// Wakes the task after a change was scheduled.
+/// Wakes the task after a change was scheduled, and knows whether any change can be.
 #[derive(Default)]
-struct Scheduled(Notify);
+struct Scheduled {
+    changed: Notify,
+    presence: AtomicU8,
+}
+
+/// Values of [`Scheduled::presence`]: it was not looked yet, nothing is scheduled, and something was.
+const UNKNOWN: u8 = 0;
+const NONE: u8 = 1;
+const SOME: u8 = 2;
 
 impl Scheduled {
     fn of(engine: &Engine) -> &Self {
         engine.extensions.get_or_insert_with(Self::default)
+    }
+
+    /// Returns true if no feed has a scheduled change.
+    ///
+    /// Most servers never schedule one. Each change of theirs would pay for a scan of the store.
+    async fn is_empty(&self, engine: &Engine) -> Result<bool, StoreError> {
+        match self.presence.load(Ordering::Acquire) {
+            NONE => return Ok(true),
+            // Other nodes schedule changes, too.
+            UNKNOWN if !engine.is_shared() => {}
+            _ => return Ok(false),
+        }
+        let is_empty = engine.store.scan(Table::Sources, ITEMS.as_bytes(), None, 1).await?.is_empty();
+        let presence = if is_empty { NONE } else { SOME };
+        // Fails where a change was scheduled since the load: the scan may have come before it.
+        let _ = self.presence.compare_exchange(UNKNOWN, presence, Ordering::AcqRel, Ordering::Acquire);
+        Ok(is_empty)
     }
 }
 
 /// Wakes the task after another node has scheduled a change. Runs on the store's thread.
 pub(crate) fn on_table_write(engine: &Arc<Engine>, table: Table, key: &[u8]) {
     if table == Table::Sources && key.starts_with(TIMES) {
-        Scheduled::of(engine).0.notify_one();
+        Scheduled::of(engine).changed.notify_one();
     }
 }
 
@@ -123,6 +149,10 @@ async fn replace(
     changes: &HashMap<String, Option<ScheduledRow>>,
 ) -> Result<usize, StoreError> {
     let store = engine.store.as_ref();
+    if changes.values().any(Option::is_some) {
+        // Before the write: whoever sees its rows must not take the tables for empty.
+        Scheduled::of(engine).presence.store(SOME, Ordering::Release);
+    }
     for _ in 0..TRIES {
         let (mut writes, mut conditions, mut before) = (Vec::new(), Vec::new(), 0);
         for (id, row) in changes {
@@ -146,7 +176,7 @@ async fn replace(
         }
         match store.write(writes, conditions).await {
             Ok(()) => {
-                Scheduled::of(engine).0.notify_one();
+                Scheduled::of(engine).changed.notify_one();
                 return Ok(before);
             }
             Err(WriteError::Precondition { .. }) => {}
@@ -186,6 +216,9 @@ pub(crate) async fn cancel(
     feed: &FeedId,
     ids: impl Iterator<Item = &str>,
 ) -> Result<usize, StoreError> {
+    if Scheduled::of(engine).is_empty(engine).await? {
+        return Ok(0);
+    }
     let prefix = item_key(feed, "");
     // Most feeds have none: a batch of thousands then costs one read.
     if engine.store.scan(Table::Sources, &prefix, None, 1).await?.is_empty() {
@@ -226,7 +259,7 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
         };
         tokio::select! {
             () = tokio::time::sleep(wait.min(LONGEST_WAIT)) => {}
-            () = Scheduled::of(&engine).0.notified() => {}
+            () = Scheduled::of(&engine).changed.notified() => {}
             () = stopped(&stop) => return,
         }
     }
@@ -323,7 +356,32 @@ async fn remove(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use towpath_proto::Item;
+    use towpath_store::memory::MemoryStore;
+
     use super::*;
+    use crate::config::Config;
+
+    /// An engine that knows of no scheduled changes looks no more, until it schedules one itself.
+    #[tokio::test]
+    async fn what_is_scheduled_after_the_first_look_is_cancelled() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Timestamp::now)));
+        let config = Config::parse("[[feed]]\nid = \"f1\"\n", Path::new("towpath.toml")).unwrap();
+        let feed = FeedId::new("f1").unwrap();
+        let later = |id: &str| vec![(NewChange::put(Item::new(id)), "3000-01-01T00:00:00Z".parse().unwrap())];
+        let (engine, _) = Engine::open(config.clone(), store.clone()).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(cancel(&engine, &feed, ["a"].into_iter()).await.unwrap(), 0);
+        }
+        schedule(&engine, &feed, later("a")).await.unwrap();
+        assert_eq!(cancel(&engine, &feed, ["a"].into_iter()).await.unwrap(), 1);
+        schedule(&engine, &feed, later("b")).await.unwrap();
+        // After a restart, the store is what tells.
+        let (engine, _) = Engine::open(config, store).await.unwrap();
+        assert_eq!(cancel(&engine, &feed, ["b"].into_iter()).await.unwrap(), 1);
+    }
 
     /// The row and the index must have the same time: the task compares them.
     #[test]
