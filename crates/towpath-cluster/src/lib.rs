@@ -292,6 +292,10 @@ impl Store for ClusterStore {
         self.health.failure().or_else(full)
     }
 
+    async fn flush_documents(&self) {
+        self.replica.flush_documents().await;
+    }
+
     fn stats(&self) -> Option<StoreStats> {
         self.replica.stats()
     }

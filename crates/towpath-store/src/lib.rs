@@ -479,6 +479,10 @@ pub trait Store: Send + Sync + 'static {
         lease::LeaseHandle::alone(role)
     }
 
+    /// Waits until documents that were written are no longer held in memory. Writers of gigabytes call it between their
+    /// writes. A store that keeps up by itself need not wait.
+    async fn flush_documents(&self) {}
+
     /// Returns a copy of the whole store as it is now; `None` for a store that is not copied by itself, as a node of a
     /// cluster.
     fn copy(&self) -> Result<Option<StoreCopy>, ReadError> {

@@ -425,6 +425,12 @@ impl Store for EmbeddedStore {
         self.damage.met()
     }
 
+    async fn flush_documents(&self) {
+        // A failure shows in the next write.
+        let Ok(engine) = self.engine() else { return };
+        drop(tokio::task::spawn_blocking(move || engine.flush_documents()).await);
+    }
+
     fn copy(&self) -> Result<Option<StoreCopy>, ReadError> {
         self.copy_now().map(Some)
     }

@@ -220,6 +220,15 @@ impl StorageEngine {
         Ok((before, bytes()))
     }
 
+    /// Writes the documents that are in memory to a table.
+    // The engine's one thread seals a full memtable when it comes to it. Beside a slow disk, gigabytes that are written at
+    // the same time fill it to hundreds of MiB.
+    pub(super) fn flush_documents(&self) {
+        if let Err(e) = self.documents.rotate_memtable_and_wait() {
+            tracing::debug!(error = %e, "cannot flush documents now");
+        }
+    }
+
     pub(super) fn keyspace(&self, table: Table) -> &Keyspace {
         match table {
             // Documents are large: they need the keyspace with separated values.
