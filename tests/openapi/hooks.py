@@ -4,6 +4,7 @@ import schemathesis
 
 # Lines are text to the description, as OpenAPI 3.1 has no word for a stream of documents.
 schemathesis.serializer.alias("application/x-ndjson", "text/plain")
+schemathesis.serializer.alias("application/offset+octet-stream", "application/octet-stream")
 
 
 @schemathesis.hook

@@ -105,6 +105,11 @@ pub struct ServerConfig {
     #[serde(deserialize_with = "mebibytes")]
     #[schemars(with = "Mebibytes")]
     pub reserve_mib: u64,
+    /// Limit of an item's content that is stored as a file, in MiB: above 64 MiB by PUT, and any by resumable uploads. 0
+    /// permits neither.
+    #[serde(deserialize_with = "mebibytes")]
+    #[schemars(with = "Mebibytes")]
+    pub large_content_mib: u64,
     /// Memory limit of prebuilt documents, in MiB.
     #[serde(deserialize_with = "mebibytes")]
     #[schemars(with = "Mebibytes")]
@@ -170,6 +175,7 @@ impl Default for ServerConfig {
             reload_on_change: false,
             threads: None,
             reserve_mib: 256,
+            large_content_mib: 5120,
             cache_mib: 64,
             fetches: 16,
             fetch_mib: 256,

@@ -8,12 +8,12 @@ use tokio::task::{JoinHandle, JoinSet};
 use towpath_client::Fetcher;
 
 use crate::alerts::{self, AlertScope, LiveAlerts};
-use crate::engine::change_counts;
 use crate::engine::changed_feeds::ChangedFeeds;
 use crate::engine::roles::{
     self, ALERTS, DIFFDELTA, HUB, LOG, Lease, RoleTask, Roles, SCHEDULE, Shard, UPKEEP, XMPP,
 };
 use crate::engine::{Engine, log_upkeep, scheduled, stored_feeds};
+use crate::engine::{attachments, change_counts};
 use crate::protocols::diffdelta::Recovery;
 use crate::protocols::replication::snapshot;
 use crate::protocols::smart::Smart;
@@ -129,7 +129,8 @@ fn in_roles(
             let at = at.clone();
             Box::pin(async move {
                 let letting_go = log_retention::run(&at, &lease, stop.clone());
-                tokio::join!(paging, copying, letting_go, change_counts::run(&at, &lease, stop));
+                let removing = attachments::run(&at, &lease, stop.clone());
+                tokio::join!(paging, copying, letting_go, removing, change_counts::run(&at, &lease, stop));
             })
         }),
     );

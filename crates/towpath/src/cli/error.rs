@@ -126,7 +126,9 @@ impl From<TargetError> for CliError {
     fn from(error: TargetError) -> Self {
         match error {
             TargetError::Place { .. } => Self::usage(error.to_string()),
-            TargetError::File { .. } | TargetError::Storage { .. } => Self::failed(error.to_string()),
+            TargetError::File { .. } | TargetError::Storage { .. } | TargetError::Body { .. } => {
+                Self::failed(error.to_string())
+            }
         }
     }
 }

@@ -57,6 +57,8 @@ pub enum RouteErrorKind {
     UnsupportedCoding,
     /// The request conflicts with the current state.
     Conflict,
+    /// The body has another checksum than its header says.
+    Checksum,
     /// The patch does not apply to the item.
     Patch,
     /// The store takes no writes.

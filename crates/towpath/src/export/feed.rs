@@ -9,8 +9,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, StreamExt as _};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 use towpath_proto::FeedId;
@@ -20,7 +21,7 @@ use towpath_proto::history::wire::{Syntax, THIS};
 
 use crate::document::prebuilt::{Document, Valid};
 use crate::engine::Feed;
-use crate::engine::attachments::{self, Attachment};
+use crate::engine::attachments::{self, Attachment, KeptFile};
 use crate::export::feed_documents::EntryDocuments;
 use crate::export::feed_state::ExportState;
 use crate::export::paths::{file_path, obsolete_paths, page_path, past_path, snapshot_page_path};
@@ -314,14 +315,28 @@ impl Tree {
     async fn put_file(&self, feed: &Feed, file: &Attachment) -> Result<(), ExportError> {
         let content = attachments::load(self.engine.store.as_ref(), feed.id(), &file.key).await?;
         let (Some(content), Some(path)) = (content, file_path(feed.id(), file)) else { return Ok(()) };
+        let media_type = match &content {
+            KeptFile::Whole(content) => &content.media_type,
+            KeptFile::Chunked(file) => &file.media_type,
+        };
         let mut headers = HeaderMap::new();
-        if let Ok(media_type) = HeaderValue::from_str(&content.media_type) {
+        if let Ok(media_type) = HeaderValue::from_str(media_type) {
             headers.insert(CONTENT_TYPE, media_type);
         }
         // Its address has its digest.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(IMMUTABLE));
-        let document = Document::uncoded(content.bytes, headers, Valid::Immutable);
-        self.put(&TreeDocument::new(&self.engine, path, &document)).await
+        let document = |body| Document::uncoded(body, headers, Valid::Immutable);
+        match content {
+            KeptFile::Whole(content) => {
+                self.put(&TreeDocument::new(&self.engine, path, &document(content.bytes))).await
+            }
+            KeptFile::Chunked(file) => {
+                let size = file.size;
+                let pieces = file.stream(self.engine.store.clone(), feed.id().clone(), 0, size);
+                let document = TreeDocument::new(&self.engine, path, &document(Bytes::new()));
+                self.put_pieces(&document, pieces.boxed()).await
+            }
+        }
     }
 
     /// Builds a document and puts it.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
@@ -15,14 +16,14 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, BackoffConfig, Error, ObjectStore, ObjectStoreExt as _, ObjectStoreScheme,
-    PutMode, PutOptions, RetryConfig,
+    PutMode, PutMultipartOptions, PutOptions, RetryConfig, WriteMultipart,
 };
 use towpath_client::{explain, install_provider};
 use towpath_proto::follow::TOWPATH_FEED;
 use url::Url;
 
 use crate::document::cors::CorsPolicy;
-use crate::export::target::{Target, TargetError};
+use crate::export::target::{Pieces, Target, TargetError};
 use crate::export::tree_document::TreeDocument;
 
 /// Advice for an address that is none of a place.
@@ -95,6 +96,9 @@ impl Objects {
     }
 }
 
+/// Parts of a large document that are sent at the same time, of 5 MiB each.
+const PARTS: usize = 4;
+
 #[async_trait]
 impl Target for Objects {
     async fn read(&self, path: &str) -> Result<Option<Bytes>, TargetError> {
@@ -111,6 +115,29 @@ impl Target for Objects {
         let put = self.store.put_opts(&self.key(&document.path), document.body.clone().into(), options).await;
         put.map_err(|e| self.error(&document.path, &e))?;
         Ok(document.body.len() as u64)
+    }
+
+    async fn put_pieces(&self, document: &TreeDocument, mut pieces: Pieces) -> Result<u64, TargetError> {
+        let failed = |e: Error| self.error(&document.path, &e);
+        let options =
+            PutMultipartOptions { attributes: attributes(document), ..PutMultipartOptions::default() };
+        let upload =
+            self.store.put_multipart_opts(&self.key(&document.path), options).await.map_err(failed)?;
+        let (mut writing, mut bytes) = (WriteMultipart::new(upload), 0);
+        while let Some(piece) = pieces.next().await {
+            let piece = match piece {
+                Ok(piece) => piece,
+                Err(e) => {
+                    writing.abort().await.map_err(failed)?;
+                    return Err(TargetError::body(document, &e));
+                }
+            };
+            bytes += piece.len() as u64;
+            writing.wait_for_capacity(PARTS).await.map_err(failed)?;
+            writing.put(piece);
+        }
+        writing.finish().await.map_err(failed)?;
+        Ok(bytes)
     }
 
     async fn create(&self, document: &TreeDocument) -> Result<bool, TargetError> {

@@ -4,9 +4,15 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
 
 use crate::document::cors::CorsPolicy;
 use crate::export::tree_document::TreeDocument;
+use crate::store_error::StoreError;
+
+/// Pieces of a body.
+pub type Pieces = BoxStream<'static, Result<Bytes, StoreError>>;
 
 /// A target for trees. Putting a document replaces the one at its path atomically.
 #[async_trait]
@@ -23,6 +29,15 @@ pub trait Target: Send + Sync {
 
     /// Puts a document, with the headers that this kind of target can store. Returns the number of written bytes.
     async fn put(&self, document: &TreeDocument) -> Result<u64, TargetError>;
+
+    /// Puts a document whose body is too large for memory. Returns the number of written bytes.
+    async fn put_pieces(&self, document: &TreeDocument, mut pieces: Pieces) -> Result<u64, TargetError> {
+        let mut body = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            body.extend_from_slice(&piece.map_err(|e| TargetError::body(document, &e))?);
+        }
+        self.put(&TreeDocument { body: body.into(), ..document.clone() }).await
+    }
 
     /// Removes a document, if it exists.
     async fn remove(&self, path: &str) -> Result<(), TargetError>;
@@ -50,6 +65,14 @@ pub enum TargetError {
         /// Error of the system.
         source: std::io::Error,
     },
+    /// The body of a document cannot be read.
+    #[error("{path}: {reason}")]
+    Body {
+        /// Path of the document.
+        path: String,
+        /// Error of the store.
+        reason: String,
+    },
     /// The address of the target is invalid.
     #[error("{place}: {reason}")]
     Place {
@@ -66,4 +89,11 @@ pub enum TargetError {
         /// Cause, and what to do.
         reason: String,
     },
+}
+
+impl TargetError {
+    /// Makes the error of a document whose body cannot be read.
+    pub(super) fn body(document: &TreeDocument, error: &StoreError) -> Self {
+        Self::Body { path: document.path.clone(), reason: error.to_string() }
+    }
 }

@@ -20,7 +20,7 @@ use towpath_store::TableWrite;
 use crate::engine::Engine;
 use crate::engine::roles::{self, Lease, conditions};
 use crate::export::summary::ExportCounters;
-use crate::export::target::{Target, TargetError};
+use crate::export::target::{Pieces, Target, TargetError};
 use crate::export::tree_document::TreeDocument;
 use crate::export::tree_state::TreeStates;
 use crate::protocols::at_base_url;
@@ -160,6 +160,19 @@ impl Tree {
         // A put has no precondition, unlike writes to the store, so the lease is checked right before.
         roles::check(&self.lease)?;
         let bytes = self.target.put(document).await?;
+        self.counted.written.fetch_add(1, Ordering::Relaxed);
+        self.counted.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Puts a document whose body is too large for memory.
+    pub(super) async fn put_pieces(
+        &self,
+        document: &TreeDocument,
+        pieces: Pieces,
+    ) -> Result<(), ExportError> {
+        roles::check(&self.lease)?;
+        let bytes = self.target.put_pieces(document, pieces).await?;
         self.counted.written.fetch_add(1, Ordering::Relaxed);
         self.counted.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())

@@ -9,11 +9,17 @@ use crate::document::respond::whole;
 
 /// Answers with content as it was published. It is a stranger's: a browser must neither guess its type nor run it.
 pub(super) fn raw(content: &Content) -> Answer {
+    let headers = raw_headers(&content.media_type);
+    Answer { status: StatusCode::OK, headers, body: content.bytes.clone() }
+}
+
+/// Returns the headers of content as it was published.
+pub(super) fn raw_headers(media_type: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    insert(&mut headers, CONTENT_TYPE, &content.media_type);
+    insert(&mut headers, CONTENT_TYPE, media_type);
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     headers.insert("content-security-policy", HeaderValue::from_static("sandbox; default-src 'none'"));
-    Answer { status: StatusCode::OK, headers, body: content.bytes.clone() }
+    headers
 }
 
 /// Answers with JSON.

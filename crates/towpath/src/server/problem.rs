@@ -96,6 +96,10 @@ fn status_and_code(kind: RouteErrorKind) -> (StatusCode, &'static str) {
         RouteErrorKind::UnsupportedType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-type"),
         RouteErrorKind::UnsupportedCoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-coding"),
         RouteErrorKind::Conflict => (StatusCode::CONFLICT, "conflict"),
+        // tus 1.0.0: 460 Checksum Mismatch, which is no registered status.
+        RouteErrorKind::Checksum => {
+            (StatusCode::from_u16(460).unwrap_or(StatusCode::BAD_REQUEST), "checksum-mismatch")
+        }
         RouteErrorKind::Patch => (StatusCode::UNPROCESSABLE_ENTITY, "patch"),
         RouteErrorKind::Store => (StatusCode::SERVICE_UNAVAILABLE, "store"),
         RouteErrorKind::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),

@@ -36,7 +36,7 @@ impl AskedPart {
     /// # Errors
     ///
     /// A range behind the end of the body.
-    fn within(&self, length: u64, tag: &HeaderValue) -> Result<Option<(u64, u64)>, RouteError> {
+    pub(super) fn within(&self, length: u64, tag: &HeaderValue) -> Result<Option<(u64, u64)>, RouteError> {
         // Section 13.1.5. A date is no version here: another change may share its second.
         if self.version.as_ref().is_some_and(|version| version != tag) {
             return Ok(None);
@@ -85,10 +85,15 @@ fn part(answer: Answer, first: u64, last: u64) -> Answer {
     let body = usize::try_from(first).ok().zip(usize::try_from(last).ok());
     let body = body.map_or_else(Bytes::new, |(first, last)| answer.body.slice(first..=last));
     let mut answer = Answer { status: StatusCode::PARTIAL_CONTENT, body, ..whole(answer) };
-    if let Ok(range) = HeaderValue::from_str(&format!("bytes {first}-{last}/{length}")) {
-        answer.headers.insert(CONTENT_RANGE, range);
-    }
+    name_part(&mut answer.headers, first, last, length as u64);
     answer
+}
+
+/// Names the part that a body is.
+pub(super) fn name_part(headers: &mut HeaderMap, first: u64, last: u64, length: u64) {
+    if let Ok(range) = HeaderValue::from_str(&format!("bytes {first}-{last}/{length}")) {
+        headers.insert(CONTENT_RANGE, range);
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! Responses as hyper takes them.
 
-use std::convert::Infallible;
-
 use bytes::Bytes;
 use futures_util::stream::poll_fn;
+use futures_util::{Stream, TryStreamExt as _};
 use http::Response;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Either, Full, StreamBody};
@@ -13,9 +12,12 @@ use tokio::sync::mpsc;
 use super::access_log::AccessRecord;
 use crate::document::prebuilt::Answer;
 
+/// Failure of a body while it is sent. The connection ends with it, so that the client knows.
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Body of a response: whole, or produced while it is sent.
 pub(crate) struct ResponseBody {
-    body: Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>,
+    body: Either<Full<Bytes>, UnsyncBoxBody<Bytes, BodyError>>,
     /// Line of the access log, which is written when the body was sent or the client is gone.
     access: Option<Box<AccessRecord>>,
 }
@@ -34,6 +36,12 @@ impl ResponseBody {
         Self { body: Either::Right(BodyExt::boxed_unsync(StreamBody::new(frames))), access: None }
     }
 
+    /// A body of pieces that are read as the client takes them.
+    pub(crate) fn stream(pieces: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static) -> Self {
+        let frames = StreamBody::new(pieces.map_ok(Frame::data));
+        Self { body: Either::Right(BodyExt::boxed_unsync(frames)), access: None }
+    }
+
     /// Counts the bytes of the body in the record of its request.
     pub(super) fn count_in(&mut self, access: Option<Box<AccessRecord>>) {
         self.access = access;
@@ -42,7 +50,7 @@ impl ResponseBody {
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: std::pin::Pin<&mut Self>,

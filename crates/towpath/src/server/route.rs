@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, ORIGIN};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
 
 use crate::document::cors::CorsPolicy;
@@ -26,40 +26,13 @@ use crate::protocols::websub::serve as hub;
 use crate::server::console::{self, PageAddress, Refused, programs};
 use crate::server::long_poll::events;
 use crate::server::long_poll::many_events::{is_for_many, many_events};
-use crate::server::long_poll::poll::LongPoll;
 use crate::server::problem::Problem;
-use crate::server::response::{ResponseBody, respond};
+use crate::server::routed::Routed;
 use crate::server::{
     expensive, feed_settings, health, items, metrics, openapi, publish, read_links, read_your_writes,
-    session, sinks,
+    session, sinks, uploads,
 };
 use crate::stop::Stop;
-
-/// Result of routing a request.
-pub(crate) enum Routed {
-    /// An answer.
-    Answer(Answer),
-    /// A response whose body is produced while it is sent.
-    Streamed(Response<ResponseBody>),
-    /// A request that waits for an append.
-    LongPoll(LongPoll),
-}
-
-impl Routed {
-    /// Changes an answer that is whole already.
-    pub(super) fn map_answer(self, change: impl FnOnce(Answer) -> Answer) -> Self {
-        match self {
-            Self::Answer(answer) => Self::Answer(change(answer)),
-            other => other,
-        }
-    }
-}
-
-impl From<Answer> for Routed {
-    fn from(answer: Answer) -> Self {
-        Self::Answer(answer)
-    }
-}
 
 /// Answers a request that the fast path did not answer.
 pub(crate) async fn answer(
@@ -157,7 +130,7 @@ async fn dispatch(
     let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     if request.method() == Method::OPTIONS {
-        return Ok(options(&engine.cors.load(), &segments).into());
+        return Ok(options(engine, &segments).into());
     }
     // The table describes every address, so what it does not have is not there.
     let methods = openapi::methods(&segments)
@@ -171,6 +144,9 @@ async fn dispatch(
         }
         ["feeds", feed, "items", id] if !is_read => {
             return Ok(items::item(engine, peer, feed, id, request).await?.into());
+        }
+        ["feeds", feed, "uploads", id @ ..] => {
+            return Ok(uploads::answer(engine, peer, feed, id.first().copied(), request).await.into());
         }
         ["feeds", feed] if matches!(*request.method(), Method::PUT | Method::DELETE) => {
             return Ok(feed_settings::answer(engine, peer, feed, request).await?.into());
@@ -241,6 +217,10 @@ async fn dispatch(
         }
         // The list depends on the client's token.
         (["feeds"], _) => return Ok(unshared(programs::feeds_for(engine, peer, &request).await?.into())),
+        (["feeds", feed, "items", id], _) => items::read(engine, feed, id, &request).await?,
+        (["feeds", feed, "attachments", key, _], _) => {
+            publish::attachment(engine, feed, key, &request).await?
+        }
         (segments, _) => read(engine, peer, segments, request).await?.into(),
     };
     Ok(if is_public { routed } else { unshared(routed) })
@@ -256,11 +236,7 @@ async fn read(
     match segments {
         [""] => programs::home(engine),
         ["feeds", feed] => programs::feed(engine, peer, feed, &request).await,
-        ["feeds", feed, "items", id] => items::item(engine, peer, feed, id, request).await,
         ["feeds", feed, "items", id, "versions"] => items::list_versions(engine, feed, id, &request).await,
-        ["feeds", feed, "attachments", key, _] => {
-            publish::attachment(engine, feed, key, request.headers()).await
-        }
         ["feeds", feed, "replication"] => replication::newest(engine, feed, &request).await,
         ["feeds", feed, "replication", "pages", number] => {
             replication::page(engine, feed, number, &request).await
@@ -330,10 +306,13 @@ fn add_sup_link(engine: &Engine, feed: &Feed, routed: &mut Routed) {
 /// Answers OPTIONS: a browser's question before a page's request (Fetch, section 3.2.2), or anybody's for the methods.
 ///
 /// The path alone decides: a preflight has no token, so it must not tell which private feeds exist.
-fn options(cors: &CorsPolicy, segments: &[&str]) -> Answer {
+fn options(engine: &Engine, segments: &[&str]) -> Answer {
     let methods = openapi::methods_with_options(segments).unwrap_or("GET, HEAD, OPTIONS");
     let mut headers = HeaderMap::from_iter([(ALLOW, HeaderValue::from_static(methods))]);
-    cors.add_to_preflight(&mut headers);
+    engine.cors.load().add_to_preflight(&mut headers);
+    if let ["feeds", _, "uploads", ..] = segments {
+        uploads::describe(engine, &mut headers);
+    }
     Answer { status: StatusCode::NO_CONTENT, headers, body: Bytes::new() }
 }
 
@@ -347,6 +326,9 @@ fn add_cors_headers(cors: &CorsPolicy, origin: Option<HeaderValue>, routed: &mut
     };
     cors.add_to(headers);
     cors.add_for(origin.as_ref(), headers);
+    if headers.contains_key(uploads::RESUMABLE) {
+        uploads::expose(headers);
+    }
 }
 
 /// Keeps what not everybody may read out of shared caches.
@@ -363,15 +345,4 @@ fn unshared(mut routed: Routed) -> Routed {
     // CDNs prefer it to Cache-Control (RFC 9213), and would keep a private page.
     headers.remove("cdn-cache-control");
     routed
-}
-
-impl Routed {
-    /// Returns hyper's response, after waiting for it if need be.
-    pub(crate) async fn respond(self, stop: &Stop) -> Response<ResponseBody> {
-        match self {
-            Self::Answer(answer) => respond(answer),
-            Self::Streamed(response) => response,
-            Self::LongPoll(poll) => respond(poll.answer(stop).await),
-        }
-    }
 }

@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use http::header::CONTENT_TYPE;
 use towpath_proto::format::link;
 
@@ -25,7 +26,7 @@ use crate::document::cors::CorsPolicy;
 use crate::document::encoding::{self, Coding};
 use crate::export::hosting;
 use crate::export::paths::{GONE, OWN};
-use crate::export::target::{Target, TargetError};
+use crate::export::target::{Pieces, Target, TargetError};
 use crate::export::tree_document::TreeDocument;
 use crate::private_files::{create_public_folders, publish};
 
@@ -129,6 +130,18 @@ impl Folder {
             None => self.write(&file, &document.body, time)?,
         }
         Ok(bytes)
+    }
+
+    /// Puts a large file that was written elsewhere. It is never compressed.
+    fn put_file_now(&self, path: &str, written: &fs::File, new: &Path) -> io::Result<()> {
+        let file = self.file(path);
+        remove_file(&self.mark(path))?;
+        publish(written)?;
+        written.set_modified(next_time(&file))?;
+        let mut gz = OsString::from(&file);
+        gz.push(".gz");
+        remove_file(Path::new(&gz))?;
+        self.replace(&file, |at| fs::rename(new, at))
     }
 
     /// Puts a body under a name that says what its headers are, then the link to it.
@@ -246,6 +259,28 @@ impl Target for Folder {
     async fn put(&self, document: &TreeDocument) -> Result<u64, TargetError> {
         let put = document.clone();
         self.apart(&document.path, move |folder| folder.put_now(&put)).await
+    }
+
+    async fn put_pieces(&self, document: &TreeDocument, mut pieces: Pieces) -> Result<u64, TargetError> {
+        let (path, new) = (document.path.as_str(), self.unfinished());
+        let made = new.clone();
+        let mut file = self.apart(path, move |_| fs::File::create_new(&made)).await?;
+        let mut bytes = 0;
+        while let Some(piece) = pieces.next().await {
+            let piece = match piece {
+                Ok(piece) => piece,
+                Err(e) => {
+                    self.apart(path, move |_| remove_file(&new)).await?;
+                    return Err(TargetError::body(document, &e));
+                }
+            };
+            bytes += piece.len() as u64;
+            let writing = move |_: &Self| file.write_all(&piece).map(|()| file);
+            file = self.apart(path, writing).await?;
+        }
+        let put = document.path.clone();
+        self.apart(path, move |folder| folder.put_file_now(&put, &file, &new)).await?;
+        Ok(bytes)
     }
 
     async fn remove(&self, path: &str) -> Result<(), TargetError> {

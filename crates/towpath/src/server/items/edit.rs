@@ -1,5 +1,7 @@
 //! Changes of an item that a request asks for: `PUT`, `PATCH` and `DELETE`.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request};
@@ -11,8 +13,8 @@ use towpath_proto::{Author, Change, Content, Item, NewChange, Op};
 use super::line_patch;
 use crate::document::route_error::RouteError;
 use crate::engine::request::{asks_for_line, parameters};
-use crate::engine::{Engine, request_body};
-use crate::server::publish::{self, MAX_CONTENT, PublishedLine, UrlRule};
+use crate::engine::{Engine, Feed, request_body};
+use crate::server::publish::{self, MAX_CONTENT, PublishedLine, ReceivedContent, ReceivedFile, UrlRule};
 
 /// Change of an item that a request asks for.
 pub(super) enum ItemEdit {
@@ -48,35 +50,53 @@ impl ItemEdit {
     }
 }
 
-/// Reads what a request asks for, and the time at which it is to be done.
+/// Change that a request asks for.
+pub(super) struct RequestedEdit {
+    pub(super) edit: ItemEdit,
+    /// Time at which it is to be done.
+    pub(super) publish_at: Option<Timestamp>,
+    /// File that is the item's content.
+    pub(super) file: Option<Box<ReceivedFile>>,
+}
+
+impl From<ItemEdit> for RequestedEdit {
+    fn from(edit: ItemEdit) -> Self {
+        Self { edit, publish_at: None, file: None }
+    }
+}
+
+/// Reads what a request asks for.
 pub(super) async fn read(
-    engine: &Engine,
+    engine: &Arc<Engine>,
+    feed: &Feed,
     id: &str,
     request: Request<Incoming>,
-) -> Result<(ItemEdit, Option<Timestamp>), RouteError> {
+) -> Result<RequestedEdit, RouteError> {
     let is_line = asks_for_line(request.uri().query())?;
     match *request.method() {
         Method::PUT if is_line => put_line(engine, id, request).await,
-        Method::PUT => put_item(engine, id, request).await,
+        Method::PUT => put_item(engine, feed, id, request).await,
         Method::PATCH if is_line => {
             let urls = UrlRule::of(request.uri().query())?;
             let patch = request_body::read(engine, request, MAX_CONTENT).await?;
-            Ok((ItemEdit::Line { patch: line_patch::parse(&patch)?, id: id.to_owned(), urls }, None))
+            Ok(ItemEdit::Line { patch: line_patch::parse(&patch)?, id: id.to_owned(), urls }.into())
         }
         Method::PATCH => {
-            let patch = content(engine, request, towpath_proto::patch::MERGE_PATCH).await?;
-            Ok((ItemEdit::Change(Box::new(NewChange::patch(id, patch))), None))
+            let mut patch = content_type(&request, towpath_proto::patch::MERGE_PATCH)?;
+            patch.bytes = request_body::read(engine, request, MAX_CONTENT).await?;
+            Ok(ItemEdit::Change(Box::new(NewChange::patch(id, patch))).into())
         }
-        _ => Ok((ItemEdit::Change(Box::new(NewChange::delete(id))), None)),
+        _ => Ok(ItemEdit::Change(Box::new(NewChange::delete(id))).into()),
     }
 }
 
 /// Reads the item of a PUT: the body is its content, the query has the other fields.
 async fn put_item(
-    engine: &Engine,
+    engine: &Arc<Engine>,
+    feed: &Feed,
     id: &str,
     request: Request<Incoming>,
-) -> Result<(ItemEdit, Option<Timestamp>), RouteError> {
+) -> Result<RequestedEdit, RouteError> {
     let mut item = Item::new(id);
     // Before the body is read: an invalid id is not worth receiving 64 MiB.
     item.check().map_err(|e| RouteError::bad_request(e.to_string()))?;
@@ -99,9 +119,22 @@ async fn put_item(
         RouteError::bad_request(reason).about(parameter.unwrap_or("attachment"))
     })?;
     let is_typed = request.headers().contains_key(CONTENT_TYPE);
-    let content = content(engine, request, "application/octet-stream").await?;
-    item.content = Some(content).filter(|content| is_typed || !content.bytes.is_empty());
-    Ok((ItemEdit::Change(Box::new(NewChange::put(item))), publish_at))
+    let mut content = content_type(&request, "application/octet-stream")?;
+    let file = match publish::content(engine, feed, id, &content.media_type, request).await? {
+        ReceivedContent::Whole(bytes) => {
+            content.bytes = bytes;
+            item.content = Some(content).filter(|content| is_typed || !content.bytes.is_empty());
+            None
+        }
+        ReceivedContent::File(file) => {
+            let size = file.upload.row.offset;
+            let attachment = file.file.content(engine, feed.id(), &content.media_type, size);
+            let list = item.extra.entry("attachments").or_insert_with(|| json!([]));
+            list.as_array_mut().into_iter().for_each(|list| list.insert(0, attachment.clone()));
+            Some(file)
+        }
+    };
+    Ok(RequestedEdit { edit: ItemEdit::Change(Box::new(NewChange::put(item))), publish_at, file })
 }
 
 /// Reads the line of a PUT with `as=line`.
@@ -109,7 +142,7 @@ async fn put_line(
     engine: &Engine,
     id: &str,
     request: Request<Incoming>,
-) -> Result<(ItemEdit, Option<Timestamp>), RouteError> {
+) -> Result<RequestedEdit, RouteError> {
     let urls = UrlRule::of(request.uri().query())?;
     let body = request_body::read(engine, request, MAX_CONTENT).await?;
     let PublishedLine { change, publish_at } = publish::line(&body, "the item", "", urls)?;
@@ -118,7 +151,8 @@ async fn put_line(
         let what = format!("the line is a {op} of item {found:?}, and the address is of {id:?}");
         return Err(RouteError::bad_request(what).at("/id"));
     }
-    Ok((ItemEdit::Change(Box::new(change.not_after(engine.now()))), publish_at))
+    let edit = ItemEdit::Change(Box::new(change.not_after(engine.now())));
+    Ok(RequestedEdit { edit, publish_at, file: None })
 }
 
 fn time(name: &str, value: &str) -> Result<Option<Timestamp>, RouteError> {
@@ -140,12 +174,11 @@ fn set(item: &mut Item, name: &str, value: String) -> Result<(), RouteError> {
     Ok(())
 }
 
-/// Reads the request's body. Its media type is the request's, or `usual` without one.
-async fn content(engine: &Engine, request: Request<Incoming>, usual: &str) -> Result<Content, RouteError> {
+/// Returns the request's content without its bytes. Its media type is the request's, or `usual` without one.
+fn content_type(request: &Request<Incoming>, usual: &str) -> Result<Content, RouteError> {
     let value = request.headers().get(CONTENT_TYPE).map(HeaderValue::to_str).transpose();
     let media_type = value.map_err(|_| RouteError::bad_request("Content-Type is not text"))?.unwrap_or(usual);
-    let mut content = Content::new(media_type, Bytes::new());
+    let content = Content::new(media_type, Bytes::new());
     content.check_type().map_err(|e| RouteError::bad_request(e.to_string()))?;
-    content.bytes = request_body::read(engine, request, MAX_CONTENT).await?;
     Ok(content)
 }

@@ -1,7 +1,9 @@
 //! `/feeds/{feed}/items/{id}`: publishing and reading one item.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::{CACHE_CONTROL, ETAG, IF_MATCH, IF_NONE_MATCH, LAST_MODIFIED, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -22,35 +24,34 @@ use crate::document::prebuilt::{Answer, Document, Valid};
 use crate::document::respond::whole;
 use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::access::may_change;
+use crate::engine::attachments::{self, KeptFile, content_key};
 use crate::engine::item_versions::{version, versions};
 use crate::engine::request::{asks_for_line, feed_to_change, known_feed, parameters};
 use crate::engine::{Engine, Feed, scheduled};
 use crate::protocols::addresses::item_url;
 use crate::protocols::smart::settings;
-use crate::server::item_response::{insert, json_answer, raw};
-use crate::server::publish;
+use crate::server::item_response::{insert, json_answer, raw, raw_headers};
 use crate::server::read_your_writes::set_position;
+use crate::server::routed::Routed;
+use crate::server::{file_response, publish};
 
 mod edit;
 mod line_patch;
 
-use edit::ItemEdit;
+use edit::{ItemEdit, RequestedEdit};
 
 /// Attempts of a change while others change the same item.
 // Each failed attempt means that another change of it won, so the item as a whole makes progress.
 const TRIES: usize = 20;
 
-/// `/feeds/{feed}/items/{id}`.
+/// Changes `/feeds/{feed}/items/{id}`.
 pub(crate) async fn item(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     peer: SocketAddr,
     feed: &str,
     id: &str,
     request: Request<Incoming>,
 ) -> Result<Answer, RouteError> {
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
-        return get(engine, feed, id, &request).await;
-    }
     if !matches!(*request.method(), Method::PUT | Method::PATCH | Method::DELETE) {
         return Err(RouteError::method("GET, HEAD, PUT, PATCH, DELETE"));
     }
@@ -58,32 +59,59 @@ pub(crate) async fn item(
     let feed = feed_to_change(engine, feed)?;
     let condition = ItemPrecondition::of(request.headers())?;
     let method = request.method().clone();
+    if publish::is_large(&request) {
+        condition.check(live(engine, &feed, id).await?.as_ref())?;
+    }
     // The body is read after the checks above: a refused upload of 64 MiB is not received.
-    let (edit, publish_at) = edit::read(engine, id, request).await?;
+    let RequestedEdit { edit, publish_at, file } = edit::read(engine, &feed, id, request).await?;
+    let done = change(engine, &feed, &condition, &method, edit, publish_at).await;
+    if let Some(file) = file {
+        file.settle(engine, &done).await;
+    }
+    if let Ok(answer) = &done {
+        let status = answer.status.as_u16();
+        tracing::debug!(feed = %feed.id(), token = %sender, %method, item = id, status, "published");
+    }
+    done
+}
+
+/// Makes a change that was received.
+async fn change(
+    engine: &Engine,
+    feed: &Feed,
+    condition: &ItemPrecondition,
+    method: &Method,
+    edit: ItemEdit,
+    publish_at: Option<Timestamp>,
+) -> Result<Answer, RouteError> {
+    let id = edit.id().to_owned();
     if let (Some(at), ItemEdit::Change(change)) = (publish_at.filter(|at| *at > engine.now()), &edit) {
-        return later(engine, &feed, &condition, NewChange::clone(change), at).await;
+        return later(engine, feed, condition, NewChange::clone(change), at).await;
     }
     // Cancelled first: what was scheduled must not come after what replaces it.
-    let cancelled = match method {
+    let cancelled = match *method {
         Method::PATCH => 0,
-        _ => scheduled::cancel(engine, feed.id(), std::iter::once(id)).await?,
+        _ => scheduled::cancel(engine, feed.id(), std::iter::once(id.as_str())).await?,
     };
-    let done = match append_if(engine, &feed, &condition, edit).await {
+    let done = match append_if(engine, feed, condition, edit).await {
         // It was to be published, and now is not: that is a deletion, too.
         Err(e) if e.kind == RouteErrorKind::NotFound && cancelled > 0 => None,
         done => Some(done?),
     };
-    if method == Method::DELETE {
-        publish::forget_attachments(engine, &feed, &[id.to_owned()]).await?;
+    if *method == Method::DELETE {
+        publish::forget_attachments(engine, feed, std::slice::from_ref(&id)).await?;
     }
     let Some(done) = done else {
-        let receipt = ItemReceipt { cancelled: Some(cancelled), ..ItemReceipt::new(&feed, id, Op::Delete) };
+        let receipt = ItemReceipt { cancelled: Some(cancelled), ..ItemReceipt::new(feed, &id, Op::Delete) };
         return Ok(json_answer(StatusCode::OK, &json!(receipt)));
     };
-    let created = method == Method::PUT && !done.existed;
-    let seq = done.appended.first;
-    tracing::debug!(feed = %feed.id(), token = %sender, %method, item = id, seq, "published");
-    Ok(receipt(engine, &feed, id, &method, created, &done))
+    let created = *method == Method::PUT && !done.existed;
+    Ok(receipt(engine, feed, &id, method, created, &done))
+}
+
+/// Returns the latest version of an item that is not deleted.
+async fn live(engine: &Engine, feed: &Feed, id: &str) -> Result<Option<Change>, RouteError> {
+    Ok(engine.store.latest(feed.id(), id).await?.filter(|latest| latest.op != Op::Delete))
 }
 
 /// Schedules a change of an item for a time to come.
@@ -95,7 +123,7 @@ async fn later(
     at: Timestamp,
 ) -> Result<Answer, RouteError> {
     let id = change.item.id.clone();
-    let latest = engine.store.latest(feed.id(), &id).await?.filter(|latest| latest.op != Op::Delete);
+    let latest = live(engine, feed, &id).await?;
     condition.check(latest.as_ref())?;
     let op = change.op;
     scheduled::schedule(engine, feed.id(), vec![(change, at)]).await?;
@@ -178,7 +206,7 @@ async fn append_if(
 ) -> Result<ItemAppend, RouteError> {
     for _ in 0..TRIES {
         let id = edit.id();
-        let latest = engine.store.latest(feed.id(), id).await?.filter(|latest| latest.op != Op::Delete);
+        let latest = live(engine, feed, id).await?;
         // Patching or deleting an absent item would append a change that says nothing.
         if edit.needs_item() && latest.is_none() {
             return Err(RouteError::not_found(format!("feed {} has no item {id:?}", feed.id())));
@@ -286,12 +314,13 @@ impl ItemPrecondition {
     }
 }
 
-async fn get(
+/// Answers with an item: its content, the file that is its content, or its line.
+pub(crate) async fn read<B>(
     engine: &Engine,
     feed: &str,
     id: &str,
-    request: &Request<Incoming>,
-) -> Result<Answer, RouteError> {
+    request: &Request<B>,
+) -> Result<Routed, RouteError> {
     let known = known_feed(engine, feed)?;
     let as_line = asks_for_line(request.uri().query())?;
     let position = position(request.uri().query(), "version")?;
@@ -312,19 +341,36 @@ async fn get(
     if latest.op == Op::Delete && !(as_line && position.is_some()) {
         return Err(RouteError::gone(format!("item {id:?} was deleted at {}", latest.modified)));
     }
-    let mut answer = match &latest.item.content {
-        Some(content) if !as_line => raw(content),
+    let file = match &latest.item.content {
+        None if !as_line => content_file(engine, &known, &latest).await?,
+        _ => None,
+    };
+    let answer = match (&latest.item.content, &file) {
+        (Some(content), _) if !as_line => raw(content),
+        (_, Some(KeptFile::Whole(content))) => raw(content),
+        (_, Some(KeptFile::Chunked(file))) => {
+            let headers = raw_headers(&file.media_type);
+            Answer { status: StatusCode::OK, headers, body: Bytes::new() }
+        }
         _ => line(engine, &known, &latest)?,
     };
-    let tag = format!("\"{}\"", latest.seq);
-    insert(&mut answer.headers, ETAG, &tag);
+    let mut headers = answer.headers;
+    insert(&mut headers, ETAG, &format!("\"{}\"", latest.seq));
     // A mirror has its publisher's times, and the origin's date must not be in the future (RFC 9110, section 8.8.2.1).
-    let last_modified = http_date::write(latest.modified.min(engine.now()));
-    insert(&mut answer.headers, LAST_MODIFIED, &last_modified);
-    answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    insert(&mut headers, LAST_MODIFIED, &http_date::write(latest.modified.min(engine.now())));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Some(KeptFile::Chunked(file)) = file {
+        return file_response::respond(engine, known.id(), file, headers, request);
+    }
     // Sent uncompressed: its tag is the version that If-Match may name, so it must not become weak.
-    let document = Document::uncoded(answer.body, answer.headers, Valid::UntilReplaced);
-    Ok(document.dated_by_its_changes().answer_compressing(request.headers()))
+    let document = Document::uncoded(answer.body, headers, Valid::UntilReplaced);
+    Ok(document.dated_by_its_changes().answer_compressing(request.headers()).into())
+}
+
+/// Returns the file that is the content of an item without inline content.
+async fn content_file(engine: &Engine, feed: &Feed, change: &Change) -> Result<Option<KeptFile>, RouteError> {
+    let Some(key) = content_key(&change.item, feed.id()) else { return Ok(None) };
+    Ok(attachments::load(engine.store.as_ref(), feed.id(), &key).await?)
 }
 
 /// Most versions in an answer.

@@ -16,7 +16,7 @@ use crate::engine::Engine;
 pub(in crate::server) struct Route(usize);
 
 /// Names of the routes. The last one is of all other addresses.
-const ROUTES: [&str; 23] = [
+const ROUTES: [&str; 24] = [
     "home",
     "feeds",
     "feed",
@@ -31,6 +31,7 @@ const ROUTES: [&str; 23] = [
     "hub",
     "callback",
     "attachments",
+    "uploads",
     "read-links",
     "diff",
     "archive",
@@ -71,7 +72,7 @@ impl Route {
                 Some(_),
                 Some(
                     part @ ("items" | "events" | "replication" | "snapshots" | "atom" | "rss" | "feed.json"
-                    | "hub" | "callback" | "attachments" | "read-links"),
+                    | "hub" | "callback" | "attachments" | "uploads" | "read-links"),
                 ),
             ) => part,
             ("livez" | "readyz" | "healthz.json", ..) => "health",

@@ -30,9 +30,10 @@ const COMMON: [u16; 5] = [400, 429, 431, 500, 503];
 const OF_BODIES: [u16; 3] = [408, 413, 415];
 
 /// Groups of operations, with their descriptions.
-const GROUPS: [(&str, &str, &[Operation]); 8] = [
+const GROUPS: [(&str, &str, &[Operation]); 9] = [
     ("feeds", "Feeds and their event streams", operations::FEEDS),
     ("items", "Smart Feeds pull, and publishing", operations::ITEMS),
+    ("uploads", "Resumable uploads (tus 1.0.0)", operations::UPLOADS),
     ("diffdelta", "DiffDelta and Simple Update Protocol", protocols::DIFFDELTA),
     ("history", "Feed History: Atom, RSS and JSON Feed", protocols::HISTORY),
     ("replication", "Data Replication", protocols::REPLICATION),

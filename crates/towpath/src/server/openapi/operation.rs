@@ -8,6 +8,8 @@ pub(super) enum Verb {
     Get,
     /// Answers GET only: a stream of events has no head without its body.
     GetOnly,
+    /// Answers HEAD only.
+    Head,
     Patch,
     Post,
     Put,
@@ -19,6 +21,7 @@ impl Verb {
         match self {
             Self::Delete => "delete",
             Self::Get | Self::GetOnly => "get",
+            Self::Head => "head",
             Self::Patch => "patch",
             Self::Post => "post",
             Self::Put => "put",
@@ -31,6 +34,7 @@ impl Verb {
             Self::Delete => &["DELETE"],
             Self::Get => &["GET", "HEAD"],
             Self::GetOnly => &["GET"],
+            Self::Head => &["HEAD"],
             Self::Patch => &["PATCH"],
             Self::Post => &["POST"],
             Self::Put => &["PUT"],
@@ -100,6 +104,10 @@ impl Operation {
 
     pub(super) const fn stream(path: &'static str, id: &'static str, summary: &'static str) -> Self {
         Self::new(Verb::GetOnly, path, id, summary)
+    }
+
+    pub(super) const fn head(path: &'static str, id: &'static str, summary: &'static str) -> Self {
+        Self::new(Verb::Head, path, id, summary)
     }
 
     pub(super) const fn post(path: &'static str, id: &'static str, summary: &'static str) -> Self {

@@ -182,6 +182,53 @@ pub(super) static ITEMS: &[Operation] = &[
         .problems(&[404, 409, 410, 412]),
 ];
 
+/// Resumable uploads of items.
+pub(super) static UPLOADS: &[Operation] = &[
+    Operation::post(
+        "/feeds/{feed}/uploads",
+        "createUpload",
+        "Begin a resumable upload (tus 1.0.0) of an item's content",
+    )
+    .needs(Right::Publish)
+    .with(&["Tus-Resumable", "Upload-Length", "Upload-Metadata"])
+    .answers(&[(201, "Created: Location is its address", &[])])
+    .problems(&[404, 409, 410, 412, 413]),
+    Operation::head("/feeds/{feed}/uploads/{upload}", "getUpload", "How many bytes of an upload are stored")
+        .needs(Right::Publish)
+        .with(&["Tus-Resumable"])
+        .answers(&[(200, "Upload-Offset and Upload-Length say it", &[])])
+        .problems(&[404, 409, 410, 412]),
+    Operation::patch(
+        "/feeds/{feed}/uploads/{upload}",
+        "continueUpload",
+        "Send bytes of an upload; the last one publishes it",
+    )
+    .needs(Right::Publish)
+    .with(&["Tus-Resumable", "Upload-Offset", "Upload-Checksum"])
+    .takes(&[("application/offset+octet-stream", "Binary")])
+    .answers(&[(204, "Stored; Upload-Offset says how many bytes there are", &[])])
+    .problems(&[404, 409, 410, 412, 460]),
+    Operation::delete(
+        "/feeds/{feed}/uploads/{upload}",
+        "deleteUpload",
+        "End an upload, and remove what it has stored",
+    )
+    .needs(Right::Publish)
+    .with(&["Tus-Resumable"])
+    .answers(&[(204, "Removed", &[])])
+    .problems(&[404, 409, 410, 412]),
+    Operation::post(
+        "/feeds/{feed}/uploads/{upload}",
+        "tunnelUpload",
+        "PATCH, HEAD or DELETE for clients that can send only POST",
+    )
+    .needs(Right::Publish)
+    .with(&["Tus-Resumable", "X-HTTP-Method-Override", "Upload-Offset", "Upload-Checksum"])
+    .may_take(&[("application/offset+octet-stream", "Binary")])
+    .answers(&[(200, "As HEAD", &[]), (204, "As PATCH and DELETE", &[])])
+    .problems(&[404, 409, 410, 412, 460]),
+];
+
 /// Health, counters, sinks and descriptions, for operators.
 pub(super) static SERVER: &[Operation] = &[
     Operation::get("/livez", "getLive", "Whether the process serves requests").answers(&[(

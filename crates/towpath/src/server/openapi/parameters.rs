@@ -31,6 +31,11 @@ fn path(name: &str) -> Option<Value> {
             json!({ "type": "string", "minLength": 1 }),
             json!("photo.jpg"),
         ),
+        "{upload}" => (
+            "Last part of the address that the creation told",
+            json!({ "type": "string", "pattern": "^[0-9a-f]{32}$" }),
+            json!("00112233445566778899aabbccddeeff"),
+        ),
         "{sink}" => {
             ("Its name in the configuration", json!({ "type": "string", "minLength": 1 }), json!("copy"))
         }
@@ -198,6 +203,17 @@ fn header(key: &str) -> Option<Value> {
              seconds, then 503",
             json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
         ),
+        "Tus-Resumable" => ("Version of tus", json!({ "enum": ["1.0.0"] })),
+        "Upload-Length" => ("Bytes of the whole upload", json!({ "type": "integer", "minimum": 0 })),
+        "Upload-Offset" => ("Bytes that are stored already", json!({ "type": "integer", "minimum": 0 })),
+        "Upload-Metadata" => (
+            "Pairs of a key and a value in Base 64: id of the item, and perhaps filename, filetype and title",
+            json!({ "type": "string" }),
+        ),
+        "Upload-Checksum" => ("sha1 or sha256, and the checksum in Base 64", json!({ "type": "string" })),
+        "X-HTTP-Method-Override" => {
+            ("The method that is meant", json!({ "enum": ["PATCH", "HEAD", "DELETE"] }))
+        }
         "Last-Event-ID" => ("Begin after this event", json!({ "type": "string" })),
         "If-None-Match" => ("Entity tag that the client has", json!({ "type": "string" })),
         "Range" => (
@@ -215,5 +231,9 @@ fn header(key: &str) -> Option<Value> {
         _ => return None,
     };
     let name = key.split_once(':').map_or(key, |(name, _)| name);
-    Some(json!({ "name": name, "in": "header", "description": about, "schema": schema }))
+    let mut parameter = json!({ "name": name, "in": "header", "description": about, "schema": schema });
+    if matches!(key, "Upload-Length" | "Upload-Metadata") {
+        parameter["required"] = true.into();
+    }
+    Some(parameter)
 }

@@ -4,16 +4,18 @@
 //! item: when it is deleted.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG};
-use http::{HeaderMap, HeaderValue};
+use http::header::{CACHE_CONTROL, ETAG};
+use http::{HeaderMap, HeaderValue, Request};
 use towpath_proto::Content;
 
-use crate::document::prebuilt::{Answer, Document, Valid};
+use crate::document::prebuilt::{Document, Valid};
 use crate::document::route_error::RouteError;
-use crate::engine::attachments::{self, Attachment};
+use crate::engine::attachments::{self, Attachment, KeptFile};
 use crate::engine::request::known_feed;
 use crate::engine::{Engine, Feed};
-use crate::server::item_response::{insert, raw};
+use crate::server::file_response;
+use crate::server::item_response::{insert, raw, raw_headers};
+use crate::server::routed::Routed;
 use crate::store_error::StoreError;
 
 /// Largest file, in bytes.
@@ -49,23 +51,27 @@ impl UploadedFile {
                 feed.id()
             )));
         }
-        // Browsers may send a path; only its last part is a name.
-        let name = name.rsplit(['/', '\\']).next().unwrap_or_default();
-        let name: String = name
-            .chars()
-            .filter(|c| !c.is_control())
-            .scan(0, |length, c| {
-                *length += c.len_utf8();
-                (*length <= MAX_NAME).then_some(c)
-            })
-            .collect();
-        let name = if name.is_empty() || name == "." || name == ".." { "file".to_owned() } else { name };
+        let name = file_name(&name);
         let media_type = media_type.unwrap_or_else(|| "application/octet-stream".to_owned());
         Content::new(media_type.as_str(), Bytes::new())
             .check_type()
             .map_err(|e| RouteError::bad_request(format!("file {name:?}: {e}")))?;
         Ok(StoredFile { file: Attachment::new(id, name, &bytes), media_type, bytes })
     }
+}
+
+/// Returns the name of a file without folders: browsers may send a path, and ids may look like one.
+pub(in crate::server) fn file_name(given: &str) -> String {
+    let name = given.rsplit(['/', '\\']).next().unwrap_or_default();
+    let name: String = name
+        .chars()
+        .filter(|c| !c.is_control())
+        .scan(0, |length, c| {
+            *length += c.len_utf8();
+            (*length <= MAX_NAME).then_some(c)
+        })
+        .collect();
+    if name.is_empty() || name == "." || name == ".." { "file".to_owned() } else { name }
 }
 
 impl StoredFile {
@@ -95,20 +101,31 @@ pub(in crate::server) async fn forget(
 }
 
 /// Answers `GET /feeds/{feed}/attachments/{key}/{name}`.
-pub(in crate::server) async fn get(
+pub(in crate::server) async fn get<B>(
     engine: &Engine,
     feed: &str,
     key: &str,
-    headers: &HeaderMap,
-) -> Result<Answer, RouteError> {
+    request: &Request<B>,
+) -> Result<Routed, RouteError> {
     let feed = known_feed(engine, feed)?;
     let file = attachments::load(engine.store.as_ref(), feed.id(), key).await?;
-    let missing = || RouteError::not_found("there is no such file, or its item was deleted");
-    let mut answer = raw(&file.ok_or_else(missing)?);
-    debug_assert!(answer.headers.contains_key(CONTENT_TYPE));
-    insert(&mut answer.headers, ETAG, &format!("\"{key}\""));
-    // Its address has its digest.
-    let cached = HeaderValue::from_static("public, max-age=31536000, immutable");
-    answer.headers.insert(CACHE_CONTROL, cached);
-    Ok(Document::new(answer.body, answer.headers, Valid::UntilReplaced).answer_compressing(headers))
+    let file = file.ok_or_else(|| RouteError::not_found("there is no such file, or its item was deleted"))?;
+    let with_tag = |mut headers: HeaderMap| {
+        insert(&mut headers, ETAG, &format!("\"{key}\""));
+        // Its address has its digest.
+        let cached = HeaderValue::from_static("public, max-age=31536000, immutable");
+        headers.insert(CACHE_CONTROL, cached);
+        headers
+    };
+    match file {
+        KeptFile::Whole(content) => {
+            let answer = raw(&content);
+            let document = Document::new(answer.body, with_tag(answer.headers), Valid::UntilReplaced);
+            Ok(document.answer_compressing(request.headers()).into())
+        }
+        KeptFile::Chunked(file) => {
+            let headers = with_tag(raw_headers(&file.media_type));
+            file_response::respond(engine, feed.id(), file, headers, request)
+        }
+    }
 }

@@ -5,12 +5,14 @@ mod batch;
 mod body;
 mod fields;
 mod foreign;
+mod large;
 mod limits;
 mod line;
 mod urls;
 
-pub(super) use attachments::{forget as forget_attachments, get as attachment};
+pub(super) use attachments::{file_name, forget as forget_attachments, get as attachment};
 pub(super) use batch::{BatchReceipt, post};
+pub(super) use large::{ReceivedContent, ReceivedFile, check_room, content, is_large};
 pub(super) use limits::MAX_CONTENT;
 pub(super) use line::{PublishedLine, line};
 pub(crate) use urls::UrlRule;

@@ -1,0 +1,186 @@
+//! Removal of uploads that nobody ended, and the end of those that a crash cut off just before it.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use tokio::time::sleep;
+use towpath_proto::{FeedId, Item, NewChange};
+use towpath_store::{Expected, Store, Table};
+
+use super::upload::{LIFETIME, Stage, Upload, prefix};
+use super::{content_key, of_item};
+use crate::engine::publish::{Published, publish};
+use crate::engine::roles::{self, Lease};
+use crate::engine::table_scan::TableScan;
+use crate::engine::{Engine, scheduled};
+use crate::stop::{Stop, stopped};
+use crate::store_error::StoreError;
+
+/// Time between two rounds, and the first round.
+const ROUND: Duration = Duration::from_secs(600);
+const FIRST: Duration = Duration::from_secs(1);
+
+/// Time after the last byte of an upload after which its request is taken for lost.
+const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
+
+/// Removes uploads once they are due, until `stop` turns true.
+pub(crate) async fn run(engine: &Engine, lease: &Lease, stop: Stop) {
+    let (mut wait, mut patience) = (FIRST, PATIENCE);
+    if !engine.is_shared() {
+        // No other process receives anything, and this one began just now.
+        patience = SignedDuration::ZERO;
+    }
+    loop {
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = stopped(&stop) => return,
+        }
+        wait = ROUND;
+        if let Err(e) = clean(engine, lease, engine.now(), patience).await {
+            tracing::warn!(error = %e, "cannot remove old uploads, and try again");
+        }
+        patience = PATIENCE;
+    }
+}
+
+/// Removes what is due at a time.
+async fn clean(
+    engine: &Engine,
+    lease: &Lease,
+    now: Timestamp,
+    patience: SignedDuration,
+) -> Result<(), StoreError> {
+    let store = engine.store.as_ref();
+    let prefix = prefix(None);
+    let mut scan = TableScan::new(store, Table::Chains, &prefix);
+    while let Some(page) = scan.next().await? {
+        for (key, value) in page {
+            let mut upload = Upload::of_entry(&key, value)?;
+            let ended = if is_due(&upload, &engine.instance, engine.is_shared(), now) {
+                roles::check(lease)?;
+                end(engine, &mut upload).await
+            } else if is_whole(&upload, now, patience) && engine.feed_to_publish(&upload.feed).is_some() {
+                roles::check(lease)?;
+                finish(engine, &mut upload).await.map(drop)
+            } else {
+                continue;
+            };
+            match ended {
+                // Somebody is still at it.
+                Err(e) if e.is_conflict() => {}
+                ended => ended?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns true for an upload that goes.
+fn is_due(upload: &Upload, run: &str, is_shared: bool, now: Timestamp) -> bool {
+    // On a shared store other nodes receive requests, too.
+    let is_of_earlier_run = !is_shared && upload.row.resumable.is_none() && upload.row.run != run;
+    is_of_earlier_run || upload.row.stage == Stage::Removing || upload.row.expires <= now
+}
+
+/// Returns true for a resumable upload that has all its bytes, and whose request did not come to append its item.
+fn is_whole(upload: &Upload, now: Timestamp, patience: SignedDuration) -> bool {
+    let is_unfinished = matches!(upload.row.stage, Stage::Receiving | Stage::Stored { .. });
+    // Its request may be at it just now.
+    let is_left = upload.row.expires.checked_sub(LIFETIME - patience).is_ok_and(|time| time <= now);
+    is_unfinished && upload.row.resumable.is_some() && upload.row.length == Some(upload.row.offset) && is_left
+}
+
+/// Keeps the file of a whole upload, and appends its item.
+pub(crate) async fn finish(engine: &Engine, upload: &mut Upload) -> Result<Published, StoreError> {
+    let store = engine.store.as_ref();
+    let file = upload.keep(store).await?;
+    let mut item = Item::new(&upload.row.item);
+    item.title = upload.row.resumable.as_ref().and_then(|resumable| resumable.title.clone());
+    let attachment = file.content(engine, &upload.feed, &upload.row.media_type, upload.row.offset);
+    item.extra.insert("attachments".into(), json!([attachment]));
+    // Cancelled first: what was scheduled must not come after what replaces it.
+    scheduled::cancel(engine, &upload.feed, std::iter::once(upload.row.item.as_str())).await?;
+    let published = publish(store, &upload.feed, Expected::Any, vec![NewChange::put(item)]).await?;
+    upload.finish(store).await?;
+    Ok(published)
+}
+
+/// Ends an upload whose time is over. Its file stays if the item has it.
+async fn end(engine: &Engine, upload: &mut Upload) -> Result<(), StoreError> {
+    let store = engine.store.as_ref();
+    let Stage::Stored { key, is_new: true } = &upload.row.stage else { return upload.remove(store).await };
+    let latest = store.latest(&upload.feed, &upload.row.item).await?;
+    let named = latest.and_then(|change| content_key(&change.item, &upload.feed));
+    debug_assert!(key.starts_with(&of_item(&upload.row.item)));
+    match named.as_ref() == Some(key) {
+        true => upload.forget(store).await,
+        false => upload.discard(store).await,
+    }
+}
+
+/// Returns the uploads of a feed that are not done.
+pub(crate) async fn unfinished(store: &dyn Store, feed: Option<&FeedId>) -> Result<Vec<Upload>, StoreError> {
+    let prefix = prefix(feed);
+    let mut scan = TableScan::new(store, Table::Chains, &prefix);
+    let mut found = Vec::new();
+    while let Some(page) = scan.next().await? {
+        for (key, value) in page {
+            let upload = Upload::of_entry(&key, value)?;
+            if matches!(upload.row.stage, Stage::Receiving) {
+                found.push(upload);
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use towpath_store::memory::MemoryStore;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::engine::attachments::{Resumable, UploadWriter};
+
+    async fn engine() -> Arc<Engine> {
+        let store = Arc::new(MemoryStore::new(Arc::new(Timestamp::now)));
+        Engine::open(Config::parse("", std::path::Path::new("")).unwrap(), store).await.unwrap().0
+    }
+
+    async fn upload(engine: &Engine, resumable: bool, run: &str) -> Upload {
+        let feed = FeedId::new("films").unwrap();
+        let mut upload = Upload::new(&feed, "a", "a".into(), "text/plain".into(), engine.now());
+        upload.row.resumable = resumable.then(|| Resumable { title: None, metadata: String::new() });
+        upload.row.run = run.to_owned();
+        upload.save(engine.store.as_ref()).await.unwrap();
+        let mut writer = UploadWriter::open(engine.store.as_ref(), &mut upload, false).await.unwrap();
+        writer.push(vec![1; 3_000_000].into(), engine.now()).await.unwrap();
+        writer.end(engine.now()).await.unwrap();
+        upload
+    }
+
+    #[tokio::test]
+    async fn old_uploads_are_removed() {
+        let (engine, lease) = (engine().await, Lease::alone("upkeep"));
+        let now = engine.now();
+        let left = || async {
+            let chunks = engine.store.scan(Table::Documents, b"", None, 100).await.unwrap().len();
+            (unfinished(engine.store.as_ref(), None).await.unwrap().len(), chunks)
+        };
+        upload(&engine, true, "").await;
+        upload(&engine, false, &engine.instance.clone()).await;
+        upload(&engine, false, "an earlier run").await;
+        assert_eq!(left().await, (3, 18));
+        clean(&engine, &lease, now, PATIENCE).await.unwrap();
+        assert_eq!(left().await, (2, 12));
+        let almost = now.checked_add(LIFETIME - SignedDuration::from_secs(60)).unwrap();
+        clean(&engine, &lease, almost, PATIENCE).await.unwrap();
+        assert_eq!(left().await, (2, 12));
+        let after = now.checked_add(LIFETIME + SignedDuration::from_secs(60)).unwrap();
+        clean(&engine, &lease, after, PATIENCE).await.unwrap();
+        assert_eq!(left().await, (0, 0));
+    }
+}

@@ -1,0 +1,151 @@
+//! Contents above the limit of what is held in memory: stored in chunks while they arrive.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::Request;
+use hyper::body::{Body as _, Incoming};
+
+use super::attachments::file_name;
+use super::limits::MAX_CONTENT;
+use crate::document::route_error::{RouteError, RouteErrorKind};
+use crate::engine::attachments::{Attachment, Upload, UploadWriter};
+use crate::engine::request_body::BodyReader;
+use crate::engine::{Engine, Feed};
+
+/// Content of a request.
+pub(in crate::server) enum ReceivedContent {
+    /// In memory.
+    Whole(Bytes),
+    /// A file of the item, which is still to be appended.
+    File(Box<ReceivedFile>),
+}
+
+/// File of an item that is still to be appended.
+pub(in crate::server) struct ReceivedFile {
+    pub(in crate::server) upload: Upload,
+    pub(in crate::server) file: Attachment,
+}
+
+/// Returns the limit of an item's content, in bytes.
+fn max_content(engine: &Engine) -> u64 {
+    let large = engine.server.load().large_content_mib.saturating_mul(1 << 20);
+    large.max(MAX_CONTENT as u64)
+}
+
+/// Returns true if a request's head says that its content is too large for memory.
+pub(in crate::server) fn is_large(request: &Request<Incoming>) -> bool {
+    request.body().size_hint().lower() > MAX_CONTENT as u64
+}
+
+/// Receives the content of a PUT.
+pub(in crate::server) async fn content(
+    engine: &Arc<Engine>,
+    feed: &Feed,
+    id: &str,
+    media_type: &str,
+    request: Request<Incoming>,
+) -> Result<ReceivedContent, RouteError> {
+    let limit = max_content(engine);
+    let length = request.body().size_hint().exact();
+    if length.is_some_and(|length| length > limit) {
+        return Err(too_large(limit));
+    }
+    let is_large = is_large(&request);
+    let mut body = BodyReader::new(engine, request, limit)?;
+    let mut received = BytesMut::new();
+    while !is_large && received.len() <= MAX_CONTENT {
+        let Some(piece) = body.next().await? else { return Ok(ReceivedContent::Whole(received.freeze())) };
+        received.extend_from_slice(&piece);
+    }
+    let mut upload = Upload::new(feed.id(), id, file_name(id), media_type.to_owned(), engine.now());
+    upload.row.length = length;
+    upload.row.run.clone_from(&engine.instance);
+    check_room(engine, length.unwrap_or_default())?;
+    let at = engine.clone();
+    // A task of its own: if the client goes, hyper drops this request, and the chunks would stay.
+    let receiving = tokio::spawn(async move { receive(&at, upload, received.freeze(), body).await });
+    let file = receiving.await.map_err(|e| RouteError::internal(e.to_string()))??;
+    Ok(ReceivedContent::File(Box::new(file)))
+}
+
+async fn receive(
+    engine: &Engine,
+    mut upload: Upload,
+    first: Bytes,
+    mut body: BodyReader,
+) -> Result<ReceivedFile, RouteError> {
+    let store = engine.store.as_ref();
+    upload.save(store).await?;
+    match store_body(engine, &mut upload, first, &mut body).await {
+        Ok(()) => {
+            let file = upload.keep(store).await?;
+            Ok(ReceivedFile { upload, file })
+        }
+        Err(error) => {
+            if let Err(e) = upload.remove(store).await {
+                tracing::warn!(feed = %upload.feed, error = %e, "cannot remove a broken upload now; it goes within a day");
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn store_body(
+    engine: &Engine,
+    upload: &mut Upload,
+    first: Bytes,
+    body: &mut BodyReader,
+) -> Result<(), RouteError> {
+    let mut writer = UploadWriter::open(engine.store.as_ref(), upload, false).await?;
+    writer.push(first, engine.now()).await?;
+    while let Some(piece) = body.next_of_large().await? {
+        writer.push(piece, engine.now()).await?;
+    }
+    Ok(writer.end(engine.now()).await?)
+}
+
+impl ReceivedFile {
+    /// Ends the upload, once it is known what became of its item.
+    pub(in crate::server) async fn settle<T>(mut self, engine: &Engine, done: &Result<T, RouteError>) {
+        let store = engine.store.as_ref();
+        let settled = match done {
+            Ok(_) => self.upload.finish(store).await,
+            // The item may be there all the same: what became of it is seen when the upload's time is over.
+            Err(e) if is_uncertain(e.kind) => return,
+            Err(_) => self.upload.discard(store).await,
+        };
+        if let Err(e) = settled {
+            tracing::debug!(feed = %self.upload.feed, error = %e, "cannot end an upload now; it is done within a day");
+        }
+    }
+}
+
+fn is_uncertain(kind: RouteErrorKind) -> bool {
+    matches!(kind, RouteErrorKind::Store | RouteErrorKind::Unavailable { .. } | RouteErrorKind::Internal)
+}
+
+fn too_large(limit: u64) -> RouteError {
+    RouteError::too_large(format!(
+        "the content has more than {limit} bytes ([server] large_content_mib); keep it elsewhere, and give its address as \
+         attachment"
+    ))
+}
+
+/// Checks that the disk has room for so many bytes more, beside what is reserved.
+///
+/// # Errors
+///
+/// A disk that is too full. Without the check gigabytes would be received in vain.
+pub(in crate::server) fn check_room(engine: &Engine, bytes: u64) -> Result<(), RouteError> {
+    let reserved = engine.config.server.reserve_mib.saturating_mul(1 << 20);
+    let Some(free) = engine.free_disk().filter(|free| *free < bytes.saturating_add(reserved)) else {
+        return Ok(());
+    };
+    let detail = format!(
+        "the disk is too full for {bytes} bytes more: {} MiB are free, and {} MiB are reserved; free some space",
+        free >> 20,
+        reserved >> 20
+    );
+    Err(RouteError::new(RouteErrorKind::Store, detail))
+}
