@@ -1,9 +1,5 @@
 //! Contents that are too large for memory: by PUT and by resumable uploads (tus 1.0.0), and read again in parts.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
@@ -12,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use common::{TestFolder, TestResponse, TestServer, wait_until};
+use crate::common::{TestFolder, TestResponse, TestServer, wait_until};
 
 const MIB: usize = 1 << 20;
 /// Bytes of a chunk in the store.

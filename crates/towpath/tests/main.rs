@@ -48,6 +48,7 @@ mod http_sources;
 mod js_client;
 mod kill;
 mod large_content;
+mod large_files;
 mod log_retention;
 mod logs;
 mod metrics;
