@@ -49,7 +49,8 @@ fn setting(name: &str) -> Option<u64> {
 
 #[test]
 fn the_log_is_linearizable_and_followers_miss_nothing() {
-    let Some(network) = Network::enter("the_log_is_linearizable_and_followers_miss_nothing") else {
+    let Some(network) = Network::enter("cluster_faults::the_log_is_linearizable_and_followers_miss_nothing")
+    else {
         return;
     };
     let faults = setting("TOWPATH_FAULTS").unwrap_or(20);

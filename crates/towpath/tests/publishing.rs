@@ -511,10 +511,13 @@ fn lines_from_a_pipe_are_lines_however_they_come() {
 
 #[test]
 fn bodies_that_are_too_large_or_cut_off() {
-    let dir = TestFolder::new(NOTES);
+    let dir = TestFolder::new(&format!("[server]\nlarge_content_mib = 0\n{NOTES}"));
     let server = dir.serve();
     // Announced, never sent: refused before the body arrives.
-    let answer = server.ask("PUT", "/feeds/notes/items/big", &[("x", "y")], &vec![b'x'; 65 << 20]);
+    let big = vec![b'x'; 65 << 20];
+    let answer = server.ask("PUT", "/feeds/notes/items/big", &[("x", "y")], &big);
+    assert_eq!(answer.status, 413);
+    let answer = server.ask("POST", "/feeds/notes/items", &[("x", "y")], &big);
     assert_eq!(answer.status, 413);
     assert_eq!(server.json("/feeds/notes")["seq"], 0);
 }

@@ -55,7 +55,8 @@ struct Consumer(Child);
 impl Consumer {
     fn start(name: &str, folder: &Path, url: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "--ignored", name]).env("FEED", url).current_dir(folder);
+        let name = format!("rust_client::{name}");
+        command.args(["--exact", "--ignored", name.as_str()]).env("FEED", url).current_dir(folder);
         Self(command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap())
     }
 
