@@ -513,7 +513,6 @@ fn lines_from_a_pipe_are_lines_however_they_come() {
 fn bodies_that_are_too_large_or_cut_off() {
     let dir = TestFolder::new(&format!("[server]\nlarge_content_mib = 0\n{NOTES}"));
     let server = dir.serve();
-    // Announced, never sent: refused before the body arrives.
     let big = vec![b'x'; 65 << 20];
     let answer = server.ask("PUT", "/feeds/notes/items/big", &[("x", "y")], &big);
     assert_eq!(answer.status, 413);

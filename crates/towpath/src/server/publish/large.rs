@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::Request;
+use http::header::EXPECT;
 use hyper::body::{Body as _, Incoming};
 
 use super::attachments::file_name;
@@ -49,6 +50,7 @@ pub(in crate::server) async fn content(
     let limit = max_content(engine);
     let length = request.body().size_hint().exact();
     if length.is_some_and(|length| length > limit) {
+        skip(engine, request).await;
         return Err(too_large(limit));
     }
     let is_large = is_large(&request);
@@ -67,6 +69,16 @@ pub(in crate::server) async fn content(
     let receiving = tokio::spawn(async move { receive(&at, upload, received.freeze(), body).await });
     let file = receiving.await.map_err(|e| RouteError::internal(e.to_string()))??;
     Ok(ReceivedContent::File(Box::new(file)))
+}
+
+/// Reads what a sender that does not wait for leave to send (RFC 9110, section 10.1.1) has on its way, up to the size of a
+/// usual content. A connection that is closed on it is reset, and the sender would not see the answer.
+async fn skip(engine: &Engine, request: Request<Incoming>) {
+    if request.headers().contains_key(EXPECT) {
+        return;
+    }
+    let Ok(mut body) = BodyReader::new(engine, request, MAX_CONTENT as u64) else { return };
+    while let Ok(Some(_)) = body.next().await {}
 }
 
 async fn receive(
