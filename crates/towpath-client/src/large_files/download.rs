@@ -32,7 +32,7 @@ pub(crate) enum DownloadNews {
 
 /// Downloads the file of a change into its folder, unless it is there already.
 ///
-/// What an earlier run has stored is continued. When it returns [`DownloadEnd::Complete`], the file is durable.
+/// It continues what an earlier run has stored. When it returns [`DownloadEnd::Complete`], the file is durable.
 ///
 /// # Errors
 ///

@@ -26,7 +26,7 @@ pub(crate) const LIFETIME: SignedDuration = SignedDuration::from_hours(24);
 
 const UPLOADS: &[u8] = b"uploads/";
 
-/// What becomes of an upload next.
+/// Stage of an upload: what is still to be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
@@ -44,7 +44,7 @@ pub(crate) enum Stage {
     Removing,
 }
 
-/// What a resumable upload was created with.
+/// Parameters of a resumable upload, as it was created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Resumable {
     /// Title of the item.

@@ -8,7 +8,7 @@ use crate::document::route_error::RouteError;
 /// Longest header, in bytes: it is stored with each write.
 const MAX_BYTES: usize = 8 << 10;
 
-/// What an upload's creator says of it.
+/// Description of an upload by its creator.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Metadata {
     /// Id of the item.
