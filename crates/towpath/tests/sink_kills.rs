@@ -4,27 +4,13 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-
-use rusqlite::Connection;
 
 use crate::common::sink_kill::{self, HistoryRow, KilledCopy};
+use crate::common::sqlite_copy::SqliteCopy;
 use crate::postgres_server::PostgresServer;
 
 /// Protocols by which the copies are made.
 const PROTOCOLS: [&str; 3] = ["smart", "replication", "diffdelta"];
-
-/// A copy in a SQLite database.
-struct SqliteCopy(PathBuf);
-
-impl SqliteCopy {
-    fn rows<T>(&self, sql: &str, read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>) -> Vec<T> {
-        let connection = Connection::open(&self.0).unwrap();
-        connection.busy_timeout(crate::common::PATIENCE).unwrap();
-        let mut statement = connection.prepare(sql).unwrap();
-        statement.query_map([], read).unwrap().collect::<Result<_, _>>().unwrap()
-    }
-}
 
 impl KilledCopy for SqliteCopy {
     fn destination(&self) -> String {

@@ -9,6 +9,7 @@ pub mod notes;
 pub mod npm;
 pub mod pages;
 pub mod sink_kill;
+pub mod sqlite_copy;
 pub mod tree;
 pub mod waiting;
 pub mod xmpp;

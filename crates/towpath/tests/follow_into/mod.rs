@@ -3,27 +3,18 @@
 mod repeating;
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
+use crate::common::sqlite_copy::SqliteCopy;
 use crate::common::{TestFolder, TestServer, lines, stderr, wait_until};
 
 const CONFIG: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"orders\"\n";
 
-/// A copy in a SQLite database.
-struct SqliteCopy(PathBuf);
-
 impl SqliteCopy {
-    fn rows<T>(&self, sql: &str, read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>) -> Vec<T> {
-        let connection = Connection::open(&self.0).unwrap();
-        connection.busy_timeout(crate::common::PATIENCE).unwrap();
-        let mut statement = connection.prepare(sql).unwrap();
-        statement.query_map([], read).unwrap().collect::<Result<_, _>>().unwrap()
-    }
-
     fn number(&self, sql: &str) -> i64 {
         self.rows(sql, |row| row.get(0))[0]
     }
