@@ -1,10 +1,6 @@
 //! The first attempt to follow a URL, whose failure may show that the URL is only a page that names the feed.
 
-use bytes::Bytes;
-use towpath_proto::follow::{
-    Call, Event, Exchange, FollowError, Follower, Monotonic, Now, Reply, Request, RequestId, ResponseHead,
-    TransferError,
-};
+use towpath_proto::follow::{Event, FilteredFollower, FollowError, FollowFilter, Follower};
 
 use super::discover::{DiscoverError, locate};
 use super::fetch::Fetcher;
@@ -13,11 +9,10 @@ use super::protocol::Protocol;
 /// Statuses of a protocol's request to a page.
 const STATUSES_OF_PAGES: [u16; 5] = [400, 404, 405, 406, 410];
 
-/// Follower that ends at its first failure if nothing was delivered before, and holds the failure back.
+/// Filter that ends a follow at its first failure if nothing was delivered before, and holds the failure back.
 ///
 /// A URL that is right so costs no request more than usual, and a wrong one is looked at before its failure is told.
 pub struct FirstAttempt {
-    follower: Box<dyn Follower>,
     failure: Option<FollowError>,
     /// True once something was delivered, or the failure is to be told.
     is_decided: bool,
@@ -26,9 +21,10 @@ pub struct FirstAttempt {
 }
 
 impl FirstAttempt {
-    /// Wraps a follower. Without `is_open` failures are told as usual.
-    pub fn new(follower: Box<dyn Follower>, is_open: bool) -> Self {
-        Self { follower, failure: None, is_decided: !is_open, told: None }
+    /// Puts the filter on a follower. Without `is_open` failures are told as usual.
+    pub fn of(follower: Box<dyn Follower>, is_open: bool) -> FilteredFollower<Self> {
+        let filter = Self { failure: None, is_decided: !is_open, told: None };
+        FilteredFollower::new(filter, follower)
     }
 
     /// Finds the URL of the protocol that the page at `url` names, after a failure that was held back.
@@ -74,41 +70,8 @@ fn may_be_a_page(error: &FollowError) -> bool {
     }
 }
 
-impl Exchange for FirstAttempt {
-    fn poll_request(&mut self, now: Now) -> Option<Request> {
-        if self.failure.is_some() { None } else { self.follower.poll_request(now) }
-    }
-
-    fn handle_head(&mut self, now: Now, id: RequestId, head: ResponseHead) {
-        self.follower.handle_head(now, id, head);
-    }
-
-    fn handle_chunk(&mut self, now: Now, id: RequestId, chunk: Bytes) {
-        self.follower.handle_chunk(now, id, chunk);
-    }
-
-    fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) {
-        self.follower.handle_end(now, id, result);
-    }
-
-    fn poll_timeout(&self) -> Option<Monotonic> {
-        self.follower.poll_timeout()
-    }
-
-    fn is_finished(&self) -> bool {
-        self.failure.is_some() || (self.told.is_none() && self.follower.is_finished())
-    }
-}
-
-impl Follower for FirstAttempt {
-    fn poll_event(&mut self) -> Option<Event> {
-        if let Some(event) = self.told.take() {
-            return Some(event);
-        }
-        if self.failure.is_some() {
-            return None;
-        }
-        let event = self.follower.poll_event()?;
+impl FollowFilter for FirstAttempt {
+    fn filter(&mut self, event: Event) -> Option<Event> {
         match event {
             Event::Failed(error) if !self.is_decided && may_be_a_page(&error) => {
                 self.failure = Some(error);
@@ -120,15 +83,15 @@ impl Follower for FirstAttempt {
         Some(event)
     }
 
-    fn handle_call(&mut self, now: Now, call: &Call) -> Reply {
-        self.follower.handle_call(now, call)
+    fn is_stopped(&self) -> bool {
+        self.failure.is_some()
     }
 
-    fn has_caught_up(&self) -> bool {
-        self.follower.has_caught_up()
+    fn own_event(&mut self) -> Option<Event> {
+        self.told.take()
     }
 
-    fn progress(&self) -> Option<String> {
-        self.follower.progress()
+    fn has_own_event(&self) -> bool {
+        self.told.is_some()
     }
 }

@@ -178,16 +178,16 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
         }
         Protocol::Replication => {
             let limits = (limits, large_folder);
-            Box::new(name.of(replication_follower(&url, from, state, (once, every), limits)?))
+            name.of(replication_follower(&url, from, state, (once, every), limits)?)
         }
         Protocol::Smart => {
             let mut follower = SmartFollower::new(&url, &from, state, once)?.within(limits);
             follower.set_pace(every);
-            Box::new(name.of(follower))
+            name.of(follower)
         }
         // Plain feeds are Feed History without archives: the same follower finds nothing to go back to.
         Protocol::History | Protocol::Rss | Protocol::Page => {
-            Box::new(name.of(history_follower(protocol, &url, from, state, (once, every, limits))?))
+            name.of(history_follower(protocol, &url, from, state, (once, every, limits))?)
         }
         Protocol::Sup => {
             let why = "a SUP document only names the feeds that changed; follow the feeds themselves";
@@ -235,15 +235,15 @@ pub fn pushed_follower(
     let (callback, key) = with_key(callback);
     let options = push::SubscribeOptions { callback, secret: secret(), lease: None, silence: PULL_AFTER };
     let follower: Box<dyn Follower> = match protocol {
-        Protocol::Smart => Box::new(name.of(PushFollower::new(&url, &from, state, options)?.within(limits))),
+        Protocol::Smart => name.of(PushFollower::new(&url, &from, state, options)?.within(limits)),
         Protocol::Replication => {
             let limits = (limits, large_folder);
             let follower = replication_follower(&url, from, state, (false, every), limits)?;
-            Box::new(name.of(PushFollower::of(follower, options)))
+            name.of(PushFollower::of(follower, options))
         }
         _ => {
             let follower = history_follower(protocol, &url, from, state, (false, every, limits))?;
-            Box::new(name.of(PushFollower::of(follower, options)))
+            name.of(PushFollower::of(follower, options))
         }
     };
     Ok((with_files(follower, folder), key))

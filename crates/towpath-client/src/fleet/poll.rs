@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use towpath_proto::follow::{FeedReset, FollowError, Followed, ReadLimits, StartFrom};
+use towpath_proto::follow::{FeedReset, FilteredFollower, FollowError, Followed, ReadLimits, StartFrom};
 
 use super::{FeedRoute, FleetOutput, SavedFeed};
 use crate::drive::{FollowNotice, FollowSummary, Output, drive_with_hints};
@@ -61,8 +61,8 @@ impl<O: FleetOutput> FeedPoller<O> {
         let mut output = FeedOutput { fleet: &*self.output, feed, route, has_changed: false };
         let (mut summary, mut hints) =
             drive_with_hints(&mut follower, &fetcher, &mut output, &self.stop).await?;
-        if follower.has_failed() {
-            let found = follower.find_feed(&fetcher, &output.feed, output.route.protocol).await;
+        if follower.filter.has_failed() {
+            let found = follower.filter.find_feed(&fetcher, &output.feed, output.route.protocol).await;
             output.route.follows = found.map(Into::into);
             if output.route.follows.is_some() {
                 follower = match self.follower(&output.feed, &output.route, None, false) {
@@ -82,7 +82,7 @@ impl<O: FleetOutput> FeedPoller<O> {
         route: &FeedRoute,
         state: Option<Value>,
         is_open: bool,
-    ) -> Result<FirstAttempt, FollowError> {
+    ) -> Result<FilteredFollower<FirstAttempt>, FollowError> {
         // The feed's own URL may be a web page that only links to the feed.
         let url = route.follows.as_deref().unwrap_or(feed).to_owned();
         let config = FollowerConfig {
@@ -96,7 +96,7 @@ impl<O: FleetOutput> FeedPoller<O> {
             limits: self.limits,
             large_folder: self.large_folder.clone(),
         };
-        Ok(FirstAttempt::new(follower(route.protocol, config)?, is_open))
+        Ok(FirstAttempt::of(follower(route.protocol, config)?, is_open))
     }
 
     async fn find_route(

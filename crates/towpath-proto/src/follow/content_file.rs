@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde::Deserialize as _;
 use serde_json::Value;
 use url::Url;
 
-use super::exchange::{
-    Call, Event, Exchange, Followed, Follower, Reply, Request, RequestId, ResponseHead, TransferError,
-};
-use super::time::{Monotonic, Now};
+use super::exchange::{Event, Followed, Follower};
+use super::filter::{FilteredFollower, FollowFilter};
 use crate::attachment::{ATTACHMENTS, Attachment};
 use crate::change::Op;
 use crate::item::Item;
@@ -80,7 +77,7 @@ pub struct ContentFolder {
 impl ContentFolder {
     /// Wraps a follower, whose changes with a file then come as [`Event::File`].
     pub fn of(self, follower: Box<dyn Follower>) -> Box<dyn Follower> {
-        Box::new(FileFollower { follower, folder: self })
+        Box::new(FilteredFollower::new(self, follower))
     }
 
     /// Turns a change with a file into [`Event::File`]. Other events stay.
@@ -110,53 +107,9 @@ fn stored_file(base: &str, sha256: &str, size: u64, described: Attachment) -> Va
     serde_json::to_value(file).unwrap_or_default()
 }
 
-/// Follower whose changes with a file come as [`Event::File`].
-struct FileFollower {
-    follower: Box<dyn Follower>,
-    folder: ContentFolder,
-}
-
-impl Exchange for FileFollower {
-    fn poll_request(&mut self, now: Now) -> Option<Request> {
-        self.follower.poll_request(now)
-    }
-
-    fn handle_head(&mut self, now: Now, id: RequestId, head: ResponseHead) {
-        self.follower.handle_head(now, id, head);
-    }
-
-    fn handle_chunk(&mut self, now: Now, id: RequestId, chunk: Bytes) {
-        self.follower.handle_chunk(now, id, chunk);
-    }
-
-    fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) {
-        self.follower.handle_end(now, id, result);
-    }
-
-    fn poll_timeout(&self) -> Option<Monotonic> {
-        self.follower.poll_timeout()
-    }
-
-    fn is_finished(&self) -> bool {
-        self.follower.is_finished()
-    }
-}
-
-impl Follower for FileFollower {
-    fn poll_event(&mut self) -> Option<Event> {
-        self.follower.poll_event().map(|event| self.folder.detach(event))
-    }
-
-    fn handle_call(&mut self, now: Now, call: &Call) -> Reply {
-        self.follower.handle_call(now, call)
-    }
-
-    fn has_caught_up(&self) -> bool {
-        self.follower.has_caught_up()
-    }
-
-    fn progress(&self) -> Option<String> {
-        self.follower.progress()
+impl FollowFilter for ContentFolder {
+    fn filter(&mut self, event: Event) -> Option<Event> {
+        Some(self.detach(event))
     }
 }
 

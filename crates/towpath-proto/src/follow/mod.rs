@@ -16,6 +16,7 @@ mod backoff;
 mod content_file;
 mod download;
 mod exchange;
+mod filter;
 pub(crate) mod html_answer;
 mod named;
 pub(crate) mod probes;
@@ -32,7 +33,8 @@ pub use exchange::{
     Call, Checker, Event, Exchange, FeedReset, FollowError, Followed, Follower, LargePart, LargeStep, Reply,
     Request, RequestId, ResponseHead, TOWPATH_FEED, TOWPATH_RESET, TransferError, after_colon, retry_after,
 };
-pub use named::{FeedName, NamedFollower};
+pub use filter::{FilteredFollower, FollowFilter};
+pub use named::FeedName;
 pub use read_limits::ReadLimits;
 pub use start::StartFrom;
 pub use time::{Monotonic, Now};

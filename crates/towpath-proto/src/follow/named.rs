@@ -4,13 +4,10 @@
 //! discovery read. It is settled before the first change and kept in the state, so it never changes along a follow. A
 //! state without a name keeps the URL: copies of earlier versions have it as the name of the feed.
 
-use bytes::Bytes;
 use serde_json::Value;
 
-use super::exchange::{
-    Call, Event, Exchange, Follower, Reply, Request, RequestId, ResponseHead, TOWPATH_FEED, TransferError,
-};
-use super::time::{Monotonic, Now};
+use super::exchange::{Event, Follower, ResponseHead, TOWPATH_FEED};
+use super::filter::{FilteredFollower, FollowFilter};
 use crate::FeedId;
 
 /// Member of a state with the name. The followers' own states have no such member.
@@ -32,17 +29,9 @@ impl FeedName {
         Self { name, is_settled: true }
     }
 
-    /// Wraps the follower of the feed.
-    pub fn of<F: Follower>(self, follower: F) -> NamedFollower<F> {
-        NamedFollower { follower, name: self }
-    }
-
-    fn learn(&mut self, head: &ResponseHead) {
-        if self.is_settled || self.name.is_some() {
-            return;
-        }
-        // Anything but a feed's name, such as a URL, could pass for the name of another feed.
-        self.name = head.header(TOWPATH_FEED).and_then(|name| FeedId::new(name).ok());
+    /// Returns the follower of the feed with this name on its changes.
+    pub fn of(self, follower: impl Follower + 'static) -> Box<dyn Follower> {
+        Box::new(FilteredFollower::new(self, Box::new(follower)))
     }
 
     fn put_on(&mut self, event: &mut Event) {
@@ -72,64 +61,23 @@ impl FeedName {
     }
 }
 
-/// Follower that puts the feed's own name on its changes.
-#[derive(Debug)]
-pub struct NamedFollower<F> {
-    follower: F,
-    name: FeedName,
-}
-
-impl<F: Follower> Exchange for NamedFollower<F> {
-    fn poll_request(&mut self, now: Now) -> Option<Request> {
-        self.follower.poll_request(now)
+impl FollowFilter for FeedName {
+    fn see_head(&mut self, head: &ResponseHead) {
+        if self.is_settled || self.name.is_some() {
+            return;
+        }
+        // Anything but a feed's name, such as a URL, could pass for the name of another feed.
+        self.name = head.header(TOWPATH_FEED).and_then(|name| FeedId::new(name).ok());
     }
 
-    fn handle_head(&mut self, now: Now, id: RequestId, head: ResponseHead) {
-        self.name.learn(&head);
-        self.follower.handle_head(now, id, head);
-    }
-
-    fn handle_chunk(&mut self, now: Now, id: RequestId, chunk: Bytes) {
-        self.follower.handle_chunk(now, id, chunk);
-    }
-
-    fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) {
-        self.follower.handle_end(now, id, result);
-    }
-
-    fn poll_timeout(&self) -> Option<Monotonic> {
-        self.follower.poll_timeout()
-    }
-
-    fn is_finished(&self) -> bool {
-        self.follower.is_finished()
-    }
-}
-
-impl<F: Follower> Follower for NamedFollower<F> {
-    fn poll_event(&mut self) -> Option<Event> {
-        let mut event = self.follower.poll_event()?;
-        self.name.put_on(&mut event);
+    fn filter(&mut self, mut event: Event) -> Option<Event> {
+        self.put_on(&mut event);
         Some(event)
-    }
-
-    fn handle_call(&mut self, now: Now, call: &Call) -> Reply {
-        self.follower.handle_call(now, call)
-    }
-
-    fn has_caught_up(&self) -> bool {
-        self.follower.has_caught_up()
-    }
-
-    fn progress(&self) -> Option<String> {
-        self.follower.progress()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
-
     use http::HeaderMap;
     use serde_json::json;
 
@@ -139,36 +87,9 @@ mod tests {
 
     const URL: &str = "http://a.example/feeds/orders/items";
 
-    /// Follower that outputs what it is given.
-    #[derive(Debug, Default)]
-    struct Scripted(VecDeque<Event>);
-
-    impl Exchange for Scripted {
-        fn poll_request(&mut self, _: Now) -> Option<Request> {
-            None
-        }
-        fn handle_head(&mut self, _: Now, _: RequestId, _: ResponseHead) {}
-        fn handle_chunk(&mut self, _: Now, _: RequestId, _: Bytes) {}
-        fn handle_end(&mut self, _: Now, _: RequestId, _: Result<(), TransferError>) {}
-        fn poll_timeout(&self) -> Option<Monotonic> {
-            None
-        }
-        fn is_finished(&self) -> bool {
-            false
-        }
-    }
-
-    impl Follower for Scripted {
-        fn poll_event(&mut self) -> Option<Event> {
-            self.0.pop_front()
-        }
-    }
-
-    fn answered(follower: &mut NamedFollower<Scripted>, name: &str) {
+    fn answered(feed: &mut FeedName, name: &str) {
         let headers = HeaderMap::from_iter([(TOWPATH_FEED.parse().unwrap(), name.parse().unwrap())]);
-        let head = ResponseHead { status: 200, url: URL.into(), headers };
-        let now = Now { monotonic: Monotonic::ORIGIN, wall: jiff::Timestamp::UNIX_EPOCH };
-        follower.handle_head(now, RequestId(1), head);
+        feed.see_head(&ResponseHead { status: 200, url: URL.into(), headers });
     }
 
     fn change() -> Event {
@@ -184,10 +105,10 @@ mod tests {
     }
 
     /// Passes a change, a reset and a checkpoint through; returns the two names and the state.
-    fn passed(follower: &mut NamedFollower<Scripted>) -> (String, String, Value) {
+    fn passed(feed: &mut FeedName) -> (String, String, Value) {
         let reset = Event::Reset(FeedReset { feed: URL.into(), reason: "anew".into() });
-        follower.follower.0.extend([change(), reset, Event::Checkpoint(json!({ "since": 1 }))]);
-        let events: Vec<Event> = std::iter::from_fn(|| follower.poll_event()).collect();
+        let events = [change(), reset, Event::Checkpoint(json!({ "since": 1 }))];
+        let events: Vec<Event> = events.into_iter().filter_map(|event| feed.filter(event)).collect();
         let [Event::Change(change), Event::Reset(reset), Event::Checkpoint(state)] = &events[..] else {
             panic!("{events:?}")
         };
@@ -196,12 +117,12 @@ mod tests {
 
     #[test]
     fn a_publishers_name_is_put_on_changes_and_outlasts_restarts() {
-        let mut follower = FeedName::take(None, None).of(Scripted::default());
-        answered(&mut follower, "orders");
-        let (change, reset, mut state) = passed(&mut follower);
+        let mut feed = FeedName::take(None, None);
+        answered(&mut feed, "orders");
+        let (change, reset, mut state) = passed(&mut feed);
         assert_eq!((&*change, &*reset), ("orders", "orders"));
         // Another name later, such as after a move, would make the items those of another feed.
-        let mut resumed = FeedName::take(Some(&mut state), None).of(Scripted::default());
+        let mut resumed = FeedName::take(Some(&mut state), None);
         assert_eq!(state, json!({ "since": 1 }), "the follower sees its own state");
         answered(&mut resumed, "renamed");
         assert_eq!(passed(&mut resumed).0, "orders");
@@ -209,23 +130,22 @@ mod tests {
 
     #[test]
     fn a_described_name_needs_no_header() {
-        let mut follower = FeedName::take(None, FeedId::new("orders").ok()).of(Scripted::default());
-        assert_eq!(passed(&mut follower).0, "orders");
+        let mut feed = FeedName::take(None, FeedId::new("orders").ok());
+        assert_eq!(passed(&mut feed).0, "orders");
     }
 
     #[test]
     fn without_a_name_the_url_stays() {
-        let mut follower = FeedName::take(None, None).of(Scripted::default());
+        let mut feed = FeedName::take(None, None);
         for no_name in ["", "https://b.example/feeds/x", "Orders", "_global"] {
-            answered(&mut follower, no_name);
+            answered(&mut feed, no_name);
         }
-        let (change, reset, mut state) = passed(&mut follower);
+        let (change, reset, mut state) = passed(&mut feed);
         assert_eq!((&*change, &*reset, &state), (URL, URL, &json!({ "since": 1 })));
         // Told too late, and to a follow of an earlier version.
-        answered(&mut follower, "orders");
-        assert_eq!(passed(&mut follower).0, URL);
-        let mut resumed =
-            FeedName::take(Some(&mut state), FeedId::new("orders").ok()).of(Scripted::default());
+        answered(&mut feed, "orders");
+        assert_eq!(passed(&mut feed).0, URL);
+        let mut resumed = FeedName::take(Some(&mut state), FeedId::new("orders").ok());
         answered(&mut resumed, "orders");
         assert_eq!(passed(&mut resumed).0, URL);
     }

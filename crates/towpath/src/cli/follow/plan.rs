@@ -91,12 +91,12 @@ pub(super) async fn follow_plan<O: Output>(
     }
     // Only a protocol that the user named may not be the URL's own. Discovery judges the response itself.
     let is_open = args.protocol.0.is_some() && plan.state.is_none();
-    let mut first = FirstAttempt::new(follower(plan.protocol, plan.config(args))?, is_open);
+    let mut first = FirstAttempt::of(follower(plan.protocol, plan.config(args))?, is_open);
     let ended = drive(&mut first, fetcher, &mut out, stop).await;
-    if !first.has_failed() {
+    if !first.filter.has_failed() {
         return Ok(ended);
     }
-    let Some(url) = first.find_feed(fetcher, &plan.url, plan.protocol).await else {
+    let Some(url) = first.filter.find_feed(fetcher, &plan.url, plan.protocol).await else {
         return Ok(drive(&mut first, fetcher, &mut out, stop).await);
     };
     let text = format!("following {url} by {}, which {feed} names", plan.protocol);

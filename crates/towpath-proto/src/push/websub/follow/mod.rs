@@ -149,6 +149,10 @@ impl<F: Pulled> Follower for PushFollower<F> {
         self.feed.has_caught_up()
     }
 
+    fn progress(&self) -> Option<String> {
+        self.feed.progress()
+    }
+
     fn handle_call(&mut self, now: Now, call: &Call) -> Reply {
         let (reply, delivered) = self.subscriber.handle_call(now, call);
         if let Some(body) = delivered {
