@@ -1,6 +1,7 @@
 //! `[alerts]`: what operators are told of, and where.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -121,7 +122,7 @@ impl AlertsConfig {
     }
 
     /// Validates the table, and reads the files with secrets.
-    pub(super) fn check(&mut self, folder: &Path, feeds: &[FeedConfig], problems: &mut Problems) {
+    pub(super) fn check(&mut self, folder: &Path, feeds: &[Arc<FeedConfig>], problems: &mut Problems) {
         let nobody = "nobody would be told: set feed = true, or add [alerts.webhook] or [alerts.email]";
         problems.ensure(self.has_destination(), "", nobody);
         if let Some(webhook) = &mut self.webhook {
@@ -158,7 +159,7 @@ impl AlertsConfig {
     }
 
     /// Adds the feed of the alerts, unless the file has it.
-    pub(super) fn add_feed(&self, feeds: &mut Vec<FeedConfig>) {
+    pub(super) fn add_feed(&self, feeds: &mut Vec<Arc<FeedConfig>>) {
         if !self.feed || feeds.iter().any(|feed| feed.id().as_str() == EVENTS_FEED) {
             return;
         }
@@ -167,7 +168,7 @@ impl AlertsConfig {
         feed.title = Some("Events of this server".into());
         // It names private feeds, and what is wrong with them.
         feed.visibility = Some(FeedVisibility::Private);
-        feeds.push(feed);
+        feeds.push(feed.into());
     }
 }
 

@@ -1,6 +1,7 @@
 //! Validation of readers and filters, within a feed and across feeds.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use towpath_proto::smart::filter::Filter;
 
@@ -11,10 +12,10 @@ use super::problems::Problems;
 /// Gives each filter the readers of the feed that it filters, unless its own configuration says who may read it.
 ///
 /// A filter on a private feed would otherwise show that feed's items to everybody.
-pub(super) fn inherit_readers(feeds: &mut [FeedConfig]) {
+pub(super) fn inherit_readers(feeds: &mut [Arc<FeedConfig>]) {
     let private = feeds.iter().filter(|feed| feed.filter.is_none() && !feed.is_public());
     let private: HashMap<_, _> = private.map(|feed| (feed.id().clone(), feed.readers.clone())).collect();
-    for feed in feeds {
+    for feed in feeds.iter_mut().map(Arc::make_mut) {
         let says_nothing = feed.readers.is_empty() && feed.visibility.is_none();
         let Some(filter) = feed.filter.as_deref().filter(|_| says_nothing) else { continue };
         if let Some(readers) = private.get(&filter.of) {
@@ -56,7 +57,7 @@ fn check_risk(filter: &Filter) -> Result<(), String> {
 }
 
 /// Validates filters across feeds.
-pub(super) fn check_filters(feeds: &[FeedConfig], problems: &mut Problems) {
+pub(super) fn check_filters(feeds: &[Arc<FeedConfig>], problems: &mut Problems) {
     let by_id: HashMap<_, _> = feeds.iter().map(|feed| (feed.id(), feed)).collect();
     for (index, feed) in feeds.iter().enumerate() {
         // Checked after all feeds are read: a filter may name a feed further down.

@@ -1,10 +1,11 @@
 //! `[[feed]]`: a feed, with its snapshots and the retention of its pages.
 
 use std::num::{NonZeroU64, NonZeroUsize};
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 use towpath_proto::format::json_pointers::Mapping;
 use towpath_proto::smart::cursor::CursorKind;
@@ -219,8 +220,24 @@ pub struct RetentionConfig {
     pub grace: Duration,
 }
 
+/// Reads the list of the feeds, which are shared.
+pub(super) fn shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Arc<FeedConfig>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(from = "FeedConfig")]
+    struct Shared(Arc<FeedConfig>);
+
+    impl From<FeedConfig> for Shared {
+        fn from(feed: FeedConfig) -> Self {
+            Self(Arc::new(feed))
+        }
+    }
+
+    let feeds = Vec::<Shared>::deserialize(deserializer)?;
+    Ok(feeds.into_iter().map(|Shared(feed)| feed).collect())
+}
+
 /// Checks that the ids of the feeds are distinct; a problem names the second occurrence.
-pub(super) fn check_distinct(feeds: &[FeedConfig], problems: &mut Problems) {
+pub(super) fn check_distinct(feeds: &[Arc<FeedConfig>], problems: &mut Problems) {
     let mut ids = std::collections::HashSet::with_capacity(feeds.len());
     for (index, feed) in feeds.iter().enumerate() {
         if !ids.insert(feed.id()) {

@@ -1,6 +1,7 @@
 //! Configuration of a feed as JSON, as requests over HTTP give it.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use towpath_proto::FeedId;
@@ -43,7 +44,8 @@ impl FeedConfig {
             }
             error @ ConfigError::Read { .. } => error.to_string(),
         })?;
-        let mut feed = config.feeds.into_iter().next().ok_or("there is no feed")?;
+        let feed = config.feeds.into_iter().next().ok_or("there is no feed")?;
+        let mut feed = Arc::unwrap_or_clone(feed);
         if let Some(source) = &mut feed.source {
             if source.url.as_deref().is_some_and(|url| local_path(url).is_some()) {
                 return Err("source.url: a file of the server's machine cannot be named over HTTP".into());

@@ -1,6 +1,7 @@
 //! Configuration: the TOML file, validated, with defaults filled in.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -97,8 +98,9 @@ pub struct Config {
     #[serde(default)]
     pub cluster: ClusterConfig,
     /// Feeds, in the file's order.
-    #[serde(default, rename = "feed")]
-    pub feeds: Vec<FeedConfig>,
+    // Shared with the running feeds: a server may have a million.
+    #[serde(default, rename = "feed", deserialize_with = "feed::shared")]
+    pub feeds: Vec<Arc<FeedConfig>>,
     /// Named tokens, with their rights.
     #[serde(default, rename = "token")]
     pub tokens: Vec<TokenConfig>,
@@ -226,8 +228,10 @@ impl Config {
             alerts.add_feed(&mut self.feeds);
         }
         check_access::inherit_readers(&mut self.feeds);
-        self.feeds.iter_mut().for_each(FeedConfig::resolve_ttl);
-        self.feeds.iter_mut().for_each(FeedConfig::resolve_retention);
+        for feed in self.feeds.iter_mut().map(Arc::make_mut) {
+            feed.resolve_ttl();
+            feed.resolve_retention();
+        }
         // Relative to the file, not to the working directory: the service manager chooses the latter.
         self.server.data = self.folder.join(&self.server.data);
         self.server.listen.resolve(&self.folder);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -155,7 +156,7 @@ impl SinkConfig {
     }
 
     /// Validates the sink, and reads the files with secrets.
-    pub(super) fn check(&mut self, folder: &Path, feeds: &[FeedConfig], problems: &mut Problems) {
+    pub(super) fn check(&mut self, folder: &Path, feeds: &[Arc<FeedConfig>], problems: &mut Problems) {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let is_name = (1..=MAX_NAME).contains(&self.name.len()) && self.name.chars().all(is_plain);
         problems.ensure(is_name, "name", format!("name is not 1 to {MAX_NAME} letters, digits, ., _ and -"));
@@ -196,7 +197,7 @@ impl SinkConfig {
         problems.check("", resolved);
     }
 
-    fn check_feeds(&self, feeds: &[FeedConfig]) -> Result<(), String> {
+    fn check_feeds(&self, feeds: &[Arc<FeedConfig>]) -> Result<(), String> {
         let filters = feeds.iter().filter(|feed| feed.filter.is_some());
         for filter in filters {
             // A pattern passes over filters; the name of one is a mistake.

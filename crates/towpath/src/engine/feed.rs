@@ -13,7 +13,7 @@ use crate::engine::Extensions;
 /// A feed: its configuration, and the end of its log. Small, because a server may have a million feeds.
 pub struct Feed {
     /// Configuration of the feed.
-    pub config: FeedConfig,
+    pub config: Arc<FeedConfig>,
     /// Last position of its log, kept current; for a filter, of the log that it filters.
     pub head: Arc<AtomicU64>,
     /// Time of the last append in milliseconds since 1970, or [`NEVER`].
@@ -36,12 +36,12 @@ const NEVER: i64 = i64::MIN;
 
 impl Feed {
     /// Makes a feed with an empty log.
-    pub fn new(config: FeedConfig) -> Self {
-        Self::on(config, Arc::default())
+    pub fn new(config: impl Into<Arc<FeedConfig>>) -> Self {
+        Self::on(config.into(), Arc::default())
     }
 
     /// Makes a feed on a log whose last position is `head`.
-    pub fn on(config: FeedConfig, head: Arc<AtomicU64>) -> Self {
+    pub fn on(config: Arc<FeedConfig>, head: Arc<AtomicU64>) -> Self {
         Self {
             config,
             head,
@@ -55,7 +55,7 @@ impl Feed {
     }
 
     /// Returns the same feed with other settings.
-    pub(super) fn with_config(&self, config: FeedConfig) -> Arc<Self> {
+    pub(super) fn with_config(&self, config: Arc<FeedConfig>) -> Arc<Self> {
         Arc::new(Self {
             config,
             head: self.head.clone(),
@@ -159,9 +159,16 @@ mod tests {
     /// A server may have a million feeds. A feed's name shares its text with every other copy of it.
     #[test]
     fn an_idle_feed_takes_little_room() {
-        let (of_arcs, of_atomics) = (4 * size_of::<usize>(), 2 * size_of::<AtomicU64>());
+        let (of_arcs, of_atomics) = (6 * size_of::<usize>(), 2 * size_of::<AtomicU64>());
         let entry = size_of::<(FeedId, Arc<Feed>)>();
-        let all = size_of::<Feed>() + of_arcs + of_atomics + entry;
-        assert!(all < 640, "{all} bytes, {} of them the configuration", size_of::<FeedConfig>());
+        let config = size_of::<FeedConfig>();
+        let all = size_of::<Feed>() + config + of_arcs + of_atomics + entry;
+        assert!(all < 560, "{all} bytes, {config} of them the configuration");
+    }
+
+    #[test]
+    fn feeds_share_their_settings_with_the_configuration() {
+        let config = Arc::new(FeedConfig::unnamed(FeedId::new("orders").unwrap()));
+        assert!(Arc::ptr_eq(&Feed::new(config.clone()).config, &config));
     }
 }

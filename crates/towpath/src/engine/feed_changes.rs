@@ -38,7 +38,7 @@ pub struct FeedPlan {
 impl FeedPlan {
     /// Configurations of the feeds as they will be served.
     pub fn configs(&self) -> impl Iterator<Item = &FeedConfig> {
-        self.feeds.iter().map(|(_, feed)| &feed.config)
+        self.feeds.iter().map(|(_, feed)| &*feed.config)
     }
 
     /// Adds feeds for the logs that no feed of the plan has.
@@ -47,7 +47,7 @@ impl FeedPlan {
         let is_unnamed = |(id, _): &(FeedId, FeedSummary)| !planned.contains(id) && !is_deleted(id);
         let unnamed: Vec<_> = logs.into_iter().filter(is_unnamed).collect();
         for (id, log) in unnamed {
-            self.feeds.push((id.clone(), added(&FeedConfig::unnamed(id.clone()), Some(&log))));
+            self.feeds.push((id.clone(), added(&Arc::new(FeedConfig::unnamed(id.clone())), Some(&log))));
             self.changes.added.push(id);
         }
         self.changes.added.sort_unstable();
@@ -90,7 +90,7 @@ impl Engine {
             plan.feeds.push((id.clone(), feed));
         }
         // The file's settings count for a feed that is in both.
-        let named: HashSet<&FeedId> = config.feeds.iter().map(FeedConfig::id).collect();
+        let named: HashSet<&FeedId> = config.feeds.iter().map(|feed| feed.id()).collect();
         let stored = StoredFeeds::load(self.store.as_ref()).await?;
         for stored in stored.feeds.iter().filter(|stored| !named.contains(stored.id())) {
             let feed = match self.feed(stored.id().as_str()).filter(|known| known.config == *stored) {
@@ -139,7 +139,8 @@ impl Engine {
                 } else if may_create {
                     // The log is there, and any log is served: with the settings of a feed that is not named.
                     let unnamed = FeedConfig::unnamed(id.clone());
-                    let feed = if feed.config == unnamed { feed.clone() } else { feed.with_config(unnamed) };
+                    let feed =
+                        if *feed.config == unnamed { feed.clone() } else { feed.with_config(unnamed.into()) };
                     planned.insert(id.clone(), feed);
                 } else {
                     changes.removed.push(id.clone());
@@ -222,7 +223,7 @@ impl Engine {
 }
 
 /// Returns the feed with the settings that can change while it is served.
-pub(super) fn changed(old: &Arc<Feed>, new: &FeedConfig, changes: &mut FeedChanges) -> Arc<Feed> {
+pub(super) fn changed(old: &Arc<Feed>, new: &Arc<FeedConfig>, changes: &mut FeedChanges) -> Arc<Feed> {
     let id = new.id();
     let fixed: Vec<_> = old.config.fixed_changes(new).collect();
     if !fixed.is_empty() {
@@ -230,7 +231,11 @@ pub(super) fn changed(old: &Arc<Feed>, new: &FeedConfig, changes: &mut FeedChang
         return old.clone();
     }
     // The tokens of readers are replaced elsewhere. Their filters have the places of those at the start.
-    let config = FeedConfig { readers: old.config.readers.clone(), ..new.clone() };
+    let config = if old.config.readers == new.readers {
+        new.clone()
+    } else {
+        Arc::new(FeedConfig { readers: old.config.readers.clone(), ..FeedConfig::clone(new) })
+    };
     if old.config == config {
         return old.clone();
     }
@@ -238,7 +243,7 @@ pub(super) fn changed(old: &Arc<Feed>, new: &FeedConfig, changes: &mut FeedChang
     old.with_config(config)
 }
 
-pub(super) fn added(config: &FeedConfig, log: Option<&FeedSummary>) -> Arc<Feed> {
+pub(super) fn added(config: &Arc<FeedConfig>, log: Option<&FeedSummary>) -> Arc<Feed> {
     let feed = Feed::new(config.clone());
     if let Some(log) = log {
         feed.head.store(log.head.seq, Ordering::Release);

@@ -38,7 +38,7 @@ pub(super) struct FeedRecord {
 #[derive(Debug, Default)]
 pub(super) struct StoredFeeds {
     /// Feeds that are served.
-    pub(super) feeds: Vec<FeedConfig>,
+    pub(super) feeds: Vec<Arc<FeedConfig>>,
     /// Feeds that were removed.
     pub(super) removed: HashMap<FeedId, RemovedFeed>,
 }
@@ -69,8 +69,8 @@ impl FeedRecord {
     /// # Errors
     ///
     /// The message for settings that this version does not understand.
-    pub(super) fn config(&self, id: &FeedId) -> Result<Option<FeedConfig>, String> {
-        let config = self.keys.as_ref().map(|keys| FeedConfig::from_json(id, keys)).transpose();
+    pub(super) fn config(&self, id: &FeedId) -> Result<Option<Arc<FeedConfig>>, String> {
+        let config = self.keys.as_ref().map(|keys| FeedConfig::from_json(id, keys).map(Arc::new)).transpose();
         config.map_err(|e| format!("a feed that was made over HTTP is not served: {e}"))
     }
 

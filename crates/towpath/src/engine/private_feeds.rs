@@ -78,7 +78,8 @@ mod tests {
         let store = MemoryStore::new(Arc::new(jiff::Timestamp::now));
         let names = async |config: &str| {
             let config = Config::parse(config, Path::new("towpath.toml")).unwrap();
-            let mut names: Vec<_> = update(&store, config.feeds.iter()).await.unwrap().into_iter().collect();
+            let mut names: Vec<_> =
+                update(&store, config.feeds.iter().map(AsRef::as_ref)).await.unwrap().into_iter().collect();
             names.sort_unstable();
             names.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>()
         };

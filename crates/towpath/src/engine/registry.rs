@@ -137,7 +137,7 @@ impl Engine {
         let cors = Arc::new(ArcSwap::from_pointee(cors_policy(&config.server, &config.base_url())));
         let mut feeds = configured(&config);
         let StoredFeeds { feeds: stored, mut removed } = StoredFeeds::load(store.as_ref()).await?;
-        let of_file: std::collections::HashSet<&FeedId> = config.feeds.iter().map(FeedConfig::id).collect();
+        let of_file: std::collections::HashSet<&FeedId> = config.feeds.iter().map(|feed| feed.id()).collect();
         removed.retain(|id, _| !of_file.contains(id));
         for stored in stored {
             if of_file.contains(stored.id()) {
@@ -151,7 +151,7 @@ impl Engine {
         }
         let filters = filters(&config, &feeds);
         let mut heads = store.heads().await?;
-        let private = private_feeds::update(store.as_ref(), config.feeds.iter()).await?;
+        let private = private_feeds::update(store.as_ref(), config.feeds.iter().map(AsRef::as_ref)).await?;
         // The log of a feed that left the configuration stays on disk, but is not served.
         heads.retain(|head| {
             let is_deleted = removed.contains_key(&head.feed);
@@ -365,7 +365,7 @@ fn configured(config: &Config) -> HashMap<FeedId, Arc<Feed>> {
 
 /// Makes the feeds that show items of other feeds.
 fn filters(config: &Config, logs: &HashMap<FeedId, Arc<Feed>>) -> Vec<(FeedId, Arc<Feed>)> {
-    let filter = |feed: &FeedConfig| {
+    let filter = |feed: &Arc<FeedConfig>| {
         let of = logs.get(&feed.filter.as_ref()?.of)?;
         Some((feed.id().clone(), Arc::new(Feed::on(feed.clone(), of.head.clone()))))
     };

@@ -40,7 +40,7 @@ impl Engine {
     ) -> Result<bool, RouteError> {
         let lock = self.extensions.get_or_insert_with(FeedsLock::default);
         let _changing = lock.0.lock().await;
-        let config = FeedConfig::from_json(id, &keys).map_err(RouteError::bad_request)?;
+        let config = FeedConfig::from_json(id, &keys).map(Arc::new).map_err(RouteError::bad_request)?;
         if config.log.is_bounded() && self.is_shared() {
             return Err(RouteError::bad_request(NOT_IN_A_CLUSTER));
         }
@@ -80,7 +80,7 @@ impl Engine {
             at: self.now(),
         };
         self.write_record(id, &record).await?;
-        private_feeds::update(self.store.as_ref(), std::iter::once(&config)).await?;
+        private_feeds::update(self.store.as_ref(), std::iter::once(&*config)).await?;
         self.show_feed(feed);
         Ok(is_new)
     }
@@ -117,7 +117,7 @@ impl Engine {
     }
 
     /// Makes a feed on the log of its name, which may be there from earlier.
-    async fn feed_on_log(&self, config: &FeedConfig) -> Result<Arc<Feed>, StoreError> {
+    async fn feed_on_log(&self, config: &Arc<FeedConfig>) -> Result<Arc<Feed>, StoreError> {
         // Reading the heads of all logs for each new feed would take quadratic time.
         if self.store.head(config.id()).await?.seq == 0 {
             return Ok(added(config, None));
@@ -210,7 +210,7 @@ async fn take_over_written(engine: &Engine) -> Result<(), StoreError> {
     Ok(())
 }
 
-async fn take_over(engine: &Engine, config: &FeedConfig) -> Result<(), StoreError> {
+async fn take_over(engine: &Engine, config: &Arc<FeedConfig>) -> Result<(), StoreError> {
     let feed = match engine.feed(config.id().as_str()) {
         // The file's settings count.
         Some(known) if known.config.origin == FeedOrigin::File || known.config == *config => return Ok(()),

@@ -64,7 +64,7 @@ impl NamedToken {
 impl TokenSet {
     /// Makes the tokens of a configuration.
     pub fn new(config: &Config) -> Self {
-        Self::reloaded(config, &config.server, config.feeds.iter()).0
+        Self::reloaded(config, &config.server, config.feeds.iter().map(AsRef::as_ref)).0
     }
 
     /// Makes the tokens of a configuration that was read again, beside the server and the feeds that run.
@@ -270,7 +270,8 @@ mod tests {
             [[feed]]
             id = 'new'
             ";
-        let (set, left) = TokenSet::reloaded(&config(new), &running.server, running.feeds.iter());
+        let (set, left) =
+            TokenSet::reloaded(&config(new), &running.server, running.feeds.iter().map(AsRef::as_ref));
         assert_eq!(set.reader(&id("own"), "part-2"), Some(Access::Reader(1)));
         assert_eq!(set.reader(&id("own"), "part"), None);
         assert_eq!(set.reader(&id("own"), "x"), None);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::sync::Arc;
 
 use crate::config::{Config, FeedConfig};
 use crate::engine::FeedChanges;
@@ -65,10 +66,11 @@ pub(super) fn changed_tokens(old: &Config, new: &Config) -> Vec<String> {
 }
 
 /// Returns the number of feeds that have other readers than before.
-fn count_other_readers(old: &[FeedConfig], new: &[FeedConfig]) -> usize {
+fn count_other_readers(old: &[Arc<FeedConfig>], new: &[Arc<FeedConfig>]) -> usize {
     // By their ids: a search for each of a hundred thousand feeds would take seconds.
     let known: HashMap<_, _> = old.iter().map(|feed| (feed.id(), &feed.readers)).collect();
-    let has_others = |feed: &&FeedConfig| known.get(feed.id()).is_some_and(|known| **known != feed.readers);
+    let has_others =
+        |feed: &&Arc<FeedConfig>| known.get(feed.id()).is_some_and(|known| **known != feed.readers);
     new.iter().filter(has_others).count()
 }
 
