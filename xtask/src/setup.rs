@@ -5,9 +5,9 @@ use std::process::Command;
 
 use crate::run::{have, root, status, target};
 
-/// For the tests: Python with the libraries that recompute cursors, validate documents, draw and speak XMPP; a validator of
-/// Atom; the XMPP servers of the component's tests; the web servers of exported trees and of docs/deployment.md; a browser;
-/// a clock that runs fast; and the tools for network namespaces.
+/// For the tests: Python with the libraries that recompute cursors, validate documents, draw, upload and speak XMPP; a
+/// validator of Atom; the XMPP servers of the component's tests; the web servers of exported trees and of
+/// docs/deployment.md; a browser; a clock that runs fast; and the tools for network namespaces.
 pub(crate) fn tests() -> Result<PathBuf, String> {
     if !have("xmllint") {
         apt(&["libxml2-utils"])?;
@@ -189,7 +189,7 @@ pub(crate) fn js_tools() -> Result<PathBuf, String> {
     npm_packages("js-tools", "clients/js/tools")
 }
 
-/// Parsers of feeds and a subscriber in JavaScript, below the target folder.
+/// Parsers of feeds, a subscriber and a client of tus in JavaScript, below the target folder.
 fn feed_readers() -> Result<PathBuf, String> {
     npm_packages("feed-readers", "tests/feed-readers")
 }

@@ -227,7 +227,10 @@ fn uploads_are_answered_as_tus_says() {
     let options = server.ask("OPTIONS", "/feeds/films/uploads", &[], b"");
     assert_eq!(options.status, 204);
     assert_eq!(options.header("tus-version"), Some("1.0.0"));
-    assert_eq!(options.header("tus-extension"), Some("creation,termination,expiration,checksum"));
+    assert_eq!(
+        options.header("tus-extension"),
+        Some("creation,creation-with-upload,termination,expiration,checksum")
+    );
     assert_eq!(options.header("tus-checksum-algorithm"), Some("sha1,sha256"));
     assert_eq!(options.header("tus-max-size"), Some((66 * MIB).to_string().as_str()));
     let id = [("id", "a")];
@@ -263,6 +266,36 @@ fn uploads_are_answered_as_tus_says() {
     Tus::create(&server, 0, &[("id", "empty")]);
     assert_eq!(attachment(&server, "empty")["size"], 0);
     assert_eq!(server.get("/feeds/films/items/empty").body, b"");
+}
+
+/// tus 1.0.0, extension creation-with-upload: "similar rules as for the PATCH request and response apply".
+#[test]
+fn the_first_bytes_may_come_with_the_creation() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    let create = |more: &[(&str, &str)], body: &[u8]| {
+        let head = [TUS, ("Upload-Length", "8"), ("Upload-Metadata", "id YQ==")];
+        server.ask("POST", "/feeds/films/uploads", &[&head, more].concat(), body)
+    };
+    let some = create(&[PART], b"1234");
+    assert_eq!((some.status, some.header("upload-offset")), (201, Some("4")), "{}", some.text());
+    assert!(some.header("upload-expires").is_some());
+    let upload = Tus { server: &server, path: path_of(&server, some.header("location").unwrap()) };
+    assert_eq!(upload.offset(), 4);
+    assert_eq!(server.get("/feeds/films/items/a").status, 404);
+    let all = create(&[PART, ("Upload-Checksum", "sha1 fCIvspJ9goryL1khNOiTJIBjfA0=")], b"12345678");
+    assert_eq!((all.status, all.header("upload-offset")), (201, Some("8")), "{}", all.text());
+    assert!(all.header("towpath-position").is_some() && all.header("upload-expires").is_none());
+    assert_eq!(server.get("/feeds/films/items/a").body, b"12345678");
+    assert_eq!(create(&[PART], b"123456789").status, 413);
+    assert_eq!(create(&[("Content-Type", "text/plain")], b"1234").status, 415);
+    let parts = create(&[("Upload-Concat", "partial")], b"");
+    assert!(parts.status == 400 && parts.text().contains("Upload-Concat"), "{}", parts.text());
+    // More than the limit of unfinished uploads: none of them is left behind.
+    for _ in 0..110 {
+        let wrong = create(&[PART, ("Upload-Checksum", "sha1 AAAAAAAAAAAAAAAAAAAAAAAAAAA=")], b"1234");
+        assert_eq!((wrong.status, wrong.header("location")), (460, None), "{}", wrong.text());
+    }
 }
 
 #[test]

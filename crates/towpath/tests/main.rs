@@ -87,6 +87,7 @@ mod smart_server;
 mod smart_waiting;
 mod storage;
 mod terminal;
+mod tus_clients;
 mod upgrade;
 mod web_forms;
 mod web_page;

@@ -326,9 +326,7 @@ fn add_cors_headers(cors: &CorsPolicy, origin: Option<HeaderValue>, routed: &mut
     };
     cors.add_to(headers);
     cors.add_for(origin.as_ref(), headers);
-    if headers.contains_key(uploads::RESUMABLE) {
-        uploads::expose(headers);
-    }
+    uploads::expose(headers);
 }
 
 /// Keeps what not everybody may read out of shared caches.

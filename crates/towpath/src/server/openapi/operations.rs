@@ -190,9 +190,10 @@ pub(super) static UPLOADS: &[Operation] = &[
         "Begin a resumable upload (tus 1.0.0) of an item's content",
     )
     .needs(Right::Publish)
-    .with(&["Tus-Resumable", "Upload-Length", "Upload-Metadata"])
-    .answers(&[(201, "Created: Location is its address", &[])])
-    .problems(&[404, 409, 410, 412, 413]),
+    .with(&["Tus-Resumable", "Upload-Length", "Upload-Metadata", "Upload-Checksum"])
+    .may_take(&[("application/offset+octet-stream", "Binary")])
+    .answers(&[(201, "Created: Location is its address, and the body's bytes are stored", &[])])
+    .problems(&[404, 409, 410, 412, 413, 460]),
     Operation::head("/feeds/{feed}/uploads/{upload}", "getUpload", "How many bytes of an upload are stored")
         .needs(Right::Publish)
         .with(&["Tus-Resumable"])

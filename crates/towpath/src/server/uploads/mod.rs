@@ -1,56 +1,43 @@
-//! `/feeds/{feed}/uploads`: resumable uploads by tus 1.0.0 (core, creation, termination, expiration, checksum).
+//! `/feeds/{feed}/uploads`: resumable uploads by tus 1.0.0 (core, creation with and without bytes, termination,
+//! expiration, checksum).
 //!
 //! An upload becomes the content of the item that its metadata names, once its last byte is stored.
 
 mod checksum;
+mod create;
 mod metadata;
+mod part;
+mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{
-    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, CONTENT_TYPE, LOCATION,
-};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
-use hyper::body::{Body as _, Incoming};
-use tokio::sync::Mutex;
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use hyper::body::Incoming;
 use towpath_proto::format::http_date;
-use towpath_proto::{Content, Item};
 
-use self::checksum::Checksum;
-use self::metadata::Metadata;
+use self::create::create;
+use self::part::{PART, Part, in_use, publish, receive, take};
+use self::wire::{
+    EXPIRES, LENGTH, MAX_SIZE, METADATA, OFFSET, RESUMABLE, TUS_VERSION, bare, max_size, number,
+};
 use crate::config::TokenRight;
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::access::may_change;
-use crate::engine::attachments::{Resumable, Stage, Upload, UploadWriter, finish, unfinished};
+use crate::engine::attachments::{Stage, Upload, finish};
 use crate::engine::request::feed_to_change;
-use crate::engine::request_body::BodyReader;
 use crate::engine::{Engine, Feed};
 use crate::server::item_response::insert;
 use crate::server::problem::Problem;
-use crate::server::publish::{check_room, file_name};
-use crate::server::read_your_writes::set_position;
-use crate::store_error::StoreError;
 
 const VERSION: &str = "1.0.0";
-const EXTENSIONS: &str = "creation,termination,expiration,checksum";
-pub(super) const RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
-const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
-const MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
-const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
-const LENGTH: HeaderName = HeaderName::from_static("upload-length");
-const DEFERRED_LENGTH: HeaderName = HeaderName::from_static("upload-defer-length");
-const METADATA: HeaderName = HeaderName::from_static("upload-metadata");
-const EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
+const EXTENSIONS: &str = "creation,creation-with-upload,termination,expiration,checksum";
 /// Response headers that pages of listed origins may read.
 const EXPOSED: &str = "Tus-Resumable, Tus-Version, Tus-Max-Size, Tus-Extension, Upload-Offset, Upload-Length, Upload-Metadata, \
      Upload-Expires";
 
-/// Limit of unfinished uploads of a feed.
-const MAX_UPLOADS: usize = 100;
 /// Attempts to remove an upload that is written to meanwhile.
 const TRIES: usize = 5;
 
@@ -92,13 +79,9 @@ pub(super) fn describe(engine: &Engine, headers: &mut HeaderMap) {
 
 /// Lets pages that may read an answer read the headers of the protocol.
 pub(super) fn expose(headers: &mut HeaderMap) {
-    if headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
+    if headers.contains_key(RESUMABLE) && headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
         headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
     }
-}
-
-fn max_size(engine: &Engine) -> u64 {
-    engine.server.load().large_content_mib.saturating_mul(1 << 20)
 }
 
 async fn respond(
@@ -113,7 +96,7 @@ async fn respond(
     if request.headers().get(RESUMABLE).is_none_or(|version| version != VERSION) {
         return Err(RouteError::precondition(format!("Tus-Resumable must be {VERSION}")));
     }
-    let Some(id) = id else { return create(engine, &feed, request.headers()).await };
+    let Some(id) = id else { return create(engine, &feed, request).await };
     // "The actual method of the request MUST be ignored", for clients that can send only POST.
     let tunnelled = request.headers().get("x-http-method-override").map(HeaderValue::as_bytes);
     let method = match (request.method(), tunnelled) {
@@ -137,64 +120,6 @@ async fn find(engine: &Engine, feed: &Feed, id: &str) -> Result<Upload, RouteErr
         return Err(RouteError::gone("the upload was not continued in time"));
     }
     Ok(upload)
-}
-
-async fn create(engine: &Arc<Engine>, feed: &Feed, headers: &HeaderMap) -> Result<Answer, RouteError> {
-    if headers.contains_key(DEFERRED_LENGTH) {
-        return Err(RouteError::bad_request("Upload-Defer-Length is not supported; send Upload-Length"));
-    }
-    let (length, max) = (number(headers, &LENGTH)?, max_size(engine));
-    if length > max {
-        return Err(RouteError::too_large(format!(
-            "the upload has more than {max} bytes ([server] large_content_mib)"
-        )));
-    }
-    let text = headers.get(METADATA).map(HeaderValue::to_str).transpose();
-    let text = text.map_err(|_| RouteError::bad_request("Upload-Metadata is not text"))?.unwrap_or_default();
-    let Metadata { id, filename, filetype, title } = Metadata::parse(text)?;
-    Item::new(id.as_str()).check().map_err(|e| RouteError::bad_request(e.to_string()))?;
-    let media_type = filetype.unwrap_or_else(|| "application/octet-stream".to_owned());
-    Content::new(media_type.as_str(), Bytes::new())
-        .check_type()
-        .map_err(|e| RouteError::bad_request(format!("filetype in Upload-Metadata: {e}")))?;
-    let name = file_name(filename.as_deref().unwrap_or(&id));
-    let mut upload = Upload::new(feed.id(), &id, name, media_type, engine.now());
-    upload.row.length = Some(length);
-    upload.row.resumable = Some(Resumable { title, metadata: text.to_owned() });
-    {
-        // One at a time: otherwise many at once would all be below the limit.
-        static CREATING: Mutex<()> = Mutex::const_new(());
-        let _creating = CREATING.lock().await;
-        check_limits(engine, feed, length).await?;
-        upload.save(engine.store.as_ref()).await?;
-    }
-    let mut answer = bare(StatusCode::CREATED);
-    let url = format!("{}/feeds/{}/uploads/{}", engine.base_url, feed.id(), upload.id);
-    insert(&mut answer.headers, LOCATION, &url);
-    if length == 0 {
-        publish(engine, &mut upload, &mut answer.headers).await?;
-    } else {
-        insert(&mut answer.headers, EXPIRES, &http_date::write(upload.row.expires));
-    }
-    Ok(answer)
-}
-
-/// Checks that there may be one more upload, and that the disk has room for what all of them may still send.
-async fn check_limits(engine: &Engine, feed: &Feed, length: u64) -> Result<(), RouteError> {
-    let uploads = unfinished(engine.store.as_ref(), None).await?;
-    let of_feed = uploads.iter().filter(|upload| upload.feed == *feed.id() && upload.row.resumable.is_some());
-    if of_feed.count() >= MAX_UPLOADS {
-        let kind = RouteErrorKind::TooManyRequests { retry_after: Duration::from_secs(600) };
-        let detail = format!(
-            "feed {} has {MAX_UPLOADS} unfinished uploads; end or delete some, or wait until they expire",
-            feed.id()
-        );
-        return Err(RouteError::new(kind, detail));
-    }
-    let now = engine.now();
-    let live = uploads.iter().filter(|upload| upload.row.expires > now);
-    let due = live.map(|upload| upload.row.length.unwrap_or_default().saturating_sub(upload.row.offset));
-    check_room(engine, due.fold(length, u64::saturating_add))
 }
 
 async fn status(engine: &Engine, mut upload: Upload) -> Result<Answer, RouteError> {
@@ -223,82 +148,21 @@ async fn append(
     request: Request<Incoming>,
 ) -> Result<Answer, RouteError> {
     let headers = request.headers();
-    if headers.get(CONTENT_TYPE).is_none_or(|value| value != "application/offset+octet-stream") {
-        return Err(RouteError::unsupported_type("Content-Type must be application/offset+octet-stream"));
+    if headers.get(CONTENT_TYPE).is_none_or(|value| value != PART) {
+        return Err(RouteError::unsupported_type(format!("Content-Type must be {PART}")));
     }
-    let (offset, row) = (number(headers, &OFFSET)?, &upload.row);
-    if offset != row.offset {
+    let offset = number(headers, &OFFSET)?;
+    if offset != upload.row.offset {
         return Err(RouteError::conflict(format!(
             "the upload has {} bytes, and Upload-Offset is {offset}",
-            row.offset
+            upload.row.offset
         )));
     }
-    let left = row.length.unwrap_or_default().saturating_sub(offset);
-    if request.body().size_hint().exact().is_some_and(|length| length > left) {
-        return Err(RouteError::too_large(format!("only {left} bytes of the upload are left")));
-    }
-    let checksum = Checksum::of(headers)?;
-    check_room(engine, left)?;
-    let body = BodyReader::new(engine, request, left)?;
-    let at = engine.clone();
-    // A task of its own: if the client goes, hyper drops this request, and what came would be lost.
-    let receiving = tokio::spawn(async move { receive(&at, upload, body, checksum).await });
-    let mut upload = receiving.await.map_err(|e| RouteError::internal(e.to_string()))??;
+    let part = Part::of(engine, request, upload.row.length.unwrap_or_default().saturating_sub(offset))?;
     let mut answer = bare(StatusCode::NO_CONTENT);
-    insert(&mut answer.headers, OFFSET, &upload.row.offset.to_string());
-    if upload.row.length == Some(upload.row.offset) {
-        if upload.row.stage != Stage::Done {
-            publish(engine, &mut upload, &mut answer.headers).await?;
-        }
-    } else {
-        insert(&mut answer.headers, EXPIRES, &http_date::write(upload.row.expires));
-    }
+    let at = engine.clone();
+    take(engine, async move { receive(&at, upload, part).await }, &mut answer.headers).await?;
     Ok(answer)
-}
-
-/// Stores a body. Of a broken one it keeps what came, so that the client can go on from there.
-async fn receive(
-    engine: &Engine,
-    mut upload: Upload,
-    mut body: BodyReader,
-    mut checksum: Option<Checksum>,
-) -> Result<Upload, RouteError> {
-    if upload.row.stage != Stage::Receiving {
-        return Ok(upload);
-    }
-    let store = engine.store.as_ref();
-    let mut writer = UploadWriter::open(store, &mut upload, checksum.is_some()).await.map_err(in_use)?;
-    let ended = loop {
-        match body.next_of_large().await {
-            Ok(Some(piece)) => {
-                if let Some(checksum) = &mut checksum {
-                    checksum.update(&piece);
-                }
-                writer.push(piece, engine.now()).await.map_err(in_use)?;
-            }
-            Ok(None) => break Ok(()),
-            Err(e) => break Err(e),
-        }
-    };
-    let is_wrong = match checksum {
-        // Bytes that cannot be checked do not count.
-        Some(_) if ended.is_err() => return ended.map(|()| upload),
-        Some(checksum) => !checksum.matches(),
-        None => false,
-    };
-    if is_wrong {
-        return Err(checksum::mismatch());
-    }
-    writer.end(engine.now()).await.map_err(in_use)?;
-    ended.map(|()| upload)
-}
-
-/// Appends the item of an upload that has all its bytes.
-async fn publish(engine: &Engine, upload: &mut Upload, headers: &mut HeaderMap) -> Result<(), RouteError> {
-    let published = finish(engine, upload).await.map_err(in_use)?;
-    set_position(headers, published.appended.head.seq);
-    tracing::debug!(feed = %upload.feed, item = upload.row.item, size = upload.row.offset, "published an upload");
-    Ok(())
 }
 
 async fn terminate(engine: &Engine, feed: &Feed, mut upload: Upload) -> Result<Answer, RouteError> {
@@ -318,26 +182,4 @@ async fn terminate(engine: &Engine, feed: &Feed, mut upload: Upload) -> Result<A
         }
     }
     Err(RouteError::busy("another request keeps writing to this upload; try again"))
-}
-
-fn in_use(error: StoreError) -> RouteError {
-    if error.is_conflict() {
-        return RouteError::conflict(
-            "another request writes to this upload; ask for its offset, and go on from there",
-        );
-    }
-    error.into()
-}
-
-fn bare(status: StatusCode) -> Answer {
-    let headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
-    Answer { status, headers, body: Bytes::new() }
-}
-
-/// Returns the number in a header that must be there.
-fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64, RouteError> {
-    let text = headers.get(name).and_then(|value| value.to_str().ok());
-    let number =
-        text.filter(|text| text.bytes().all(|b| b.is_ascii_digit())).and_then(|text| text.parse().ok());
-    number.ok_or_else(|| RouteError::bad_request(format!("{name} must be a number of bytes")))
 }

@@ -1,0 +1,36 @@
+//! Headers of tus, and parts of answers that all requests have.
+
+use bytes::Bytes;
+use http::header::CACHE_CONTROL;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use crate::document::prebuilt::Answer;
+use crate::document::route_error::RouteError;
+use crate::engine::Engine;
+
+pub(super) const RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
+pub(super) const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
+pub(super) const MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
+pub(super) const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+pub(super) const LENGTH: HeaderName = HeaderName::from_static("upload-length");
+pub(super) const METADATA: HeaderName = HeaderName::from_static("upload-metadata");
+pub(super) const EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
+
+/// Returns the limit of an upload, in bytes.
+pub(super) fn max_size(engine: &Engine) -> u64 {
+    engine.server.load().large_content_mib.saturating_mul(1 << 20)
+}
+
+/// Returns an answer without a body, which no cache keeps.
+pub(super) fn bare(status: StatusCode) -> Answer {
+    let headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
+    Answer { status, headers, body: Bytes::new() }
+}
+
+/// Returns the number in a header that must be there.
+pub(super) fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64, RouteError> {
+    let text = headers.get(name).and_then(|value| value.to_str().ok());
+    let number =
+        text.filter(|text| text.bytes().all(|b| b.is_ascii_digit())).and_then(|text| text.parse().ok());
+    number.ok_or_else(|| RouteError::bad_request(format!("{name} must be a number of bytes")))
+}
