@@ -24,6 +24,7 @@ mod cluster_roles;
 mod cluster_takeover;
 mod cluster_versions;
 mod common;
+mod damaged_files;
 mod dashboard;
 mod data_folder;
 mod diffdelta_catalogue;

@@ -68,9 +68,8 @@ pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
     });
     let built = building.await.map_err(|e| CliError::failed(e.to_string()));
     bar.abort();
-    let (repair, (building, report)) = built??;
-    let after = finish(&building, &report).await;
-    let after = match after {
+    let (repair, (building, mut report)) = built??;
+    let after = match finish(&building, &mut report).await {
         Ok(after) => after,
         Err(error) => {
             let _ = repair.discard();
@@ -100,13 +99,16 @@ pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
 }
 
 /// Repairs what the protocols keep in the new store, and checks it.
-async fn finish(building: &Path, report: &RepairReport) -> Result<FolderCheck, CliError> {
+async fn finish(building: &Path, report: &mut RepairReport) -> Result<FolderCheck, CliError> {
     let path = building.to_owned();
     let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(path, EmbeddedOptions::default()));
     let store = opening.await.map_err(|e| CliError::failed(e.to_string()))??;
-    if let Err(error) = protocols::repair::repair(&store, &report.moved).await {
-        store.close().await;
-        return Err(error.into());
+    match protocols::repair::repair(&store, &report.moved).await {
+        Ok(lost) => report.lost_rows.extend(lost),
+        Err(error) => {
+            store.close().await;
+            return Err(error.into());
+        }
     }
     check(store).await.map_err(|e| CliError::failed(e.to_string()))
 }

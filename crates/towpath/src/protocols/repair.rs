@@ -4,19 +4,20 @@ use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
 use towpath_store::{LogHead, Store};
 
-use crate::engine::change_counts;
 use crate::engine::finding::Findings;
+use crate::engine::{attachments, change_counts};
 use crate::protocols::{pages, replication};
 use crate::store_error::StoreError;
 
-/// Removes what the logs do not give any more. Pages, snapshots and counts are made again from what is left.
+/// Removes what the logs do not give any more. Pages, snapshots and counts are made again from what is left. Files that are
+/// damaged are removed, and returned as lines of text.
 ///
 /// `moved` has the feeds that lost changes, and their horizons.
 ///
 /// # Errors
 ///
 /// The store's.
-pub(crate) async fn repair(store: &dyn Store, moved: &[(FeedId, Seq)]) -> Result<(), StoreError> {
+pub(crate) async fn repair(store: &dyn Store, moved: &[(FeedId, Seq)]) -> Result<Vec<String>, StoreError> {
     for feed in store.heads().await? {
         let (id, head) = (&feed.feed, feed.head);
         if let Some((_, horizon)) = moved.iter().find(|(moved, _)| moved == id) {
@@ -34,5 +35,5 @@ pub(crate) async fn repair(store: &dyn Store, moved: &[(FeedId, Seq)]) -> Result
             change_counts::forget(store, id).await?;
         }
     }
-    Ok(())
+    attachments::repair(store).await
 }

@@ -6,11 +6,11 @@ use towpath_proto::push::websub::subscription::HubSubscription;
 use towpath_store::lease::LeaseRow;
 use towpath_store::{FeedSummary, Store, Table};
 
-use crate::engine::change_counts;
 use crate::engine::check_pool::CheckPool;
 use crate::engine::finding::Findings;
 use crate::engine::identity::IDENTITY;
 use crate::engine::table_scan::TableScan;
+use crate::engine::{attachments, change_counts};
 use crate::protocols::{diffdelta, pages, replication};
 use crate::store_error::StoreError;
 
@@ -20,9 +20,15 @@ const TABLES: [Table; 4] = [Table::Sources, Table::Chains, Table::Subscriptions,
 /// Checks the state of all protocols against the logs, and that every row can be read.
 pub(crate) async fn verify(store: Arc<dyn Store>) -> Result<Findings, StoreError> {
     let pool = CheckPool::new(store);
-    let (feeds, chains, rows) =
-        tokio::try_join!(verify_feeds(&pool), diffdelta::verify::verify(&pool), verify_rows(&*pool.store))?;
-    Ok(Findings([feeds.0, chains.0, rows.0].concat()))
+    let store = pool.store.clone();
+    let files = pool.run(async move { attachments::verify(&*store).await });
+    let (feeds, chains, rows, files) = tokio::try_join!(
+        verify_feeds(&pool),
+        diffdelta::verify::verify(&pool),
+        verify_rows(&*pool.store),
+        files
+    )?;
+    Ok(Findings([feeds.0, chains.0, rows.0, files.0].concat()))
 }
 
 async fn verify_feeds(pool: &CheckPool) -> Result<Findings, StoreError> {

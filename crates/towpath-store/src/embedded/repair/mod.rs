@@ -11,6 +11,7 @@ mod log;
 mod sources;
 mod writes;
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use fjall::{Keyspace, PersistMode, Readable as _, Snapshot};
@@ -224,18 +225,19 @@ impl Salvage<'_> {
         writes.flush()
     }
 
-    /// Copies the rows of a keyspace: forwards up to what cannot be read, and then backwards to it.
+    /// Copies the rows of a keyspace: forwards up to a key that cannot be read, and then backwards to it. Values that cannot
+    /// be read are left out one by one.
     fn copy_rows(&mut self, from: &Keyspace, to: &Keyspace, name: &str) -> Result<(), RepairError> {
         let mut writes = PendingWrites::new(self.new);
         let (mut last, mut damage) = (None, None);
         for entry in self.snapshot.iter(from) {
-            match entry.into_inner() {
+            match read_row(entry) {
                 Ok((key, value)) => {
-                    last = Some(key.clone());
-                    copy_row(&mut writes, to, &key, &value)?;
+                    self.copy_or_lose(&mut writes, to, name, &key, value)?;
+                    last = Some(key);
                 }
-                Err(error) => {
-                    damage = Some(read_error(&error));
+                Err(reason) => {
+                    damage = Some(reason);
                     break;
                 }
             }
@@ -243,11 +245,11 @@ impl Salvage<'_> {
         let Some(damage) = damage else { return writes.flush() };
         let mut first = None;
         for entry in self.snapshot.iter(from).rev() {
-            let Ok((key, value)) = entry.into_inner() else { break };
+            let Ok((key, value)) = read_row(entry) else { break };
             if last.as_ref().is_some_and(|last| *last >= key) {
                 break;
             }
-            copy_row(&mut writes, to, &key, &value)?;
+            self.copy_or_lose(&mut writes, to, name, &key, value)?;
             first = Some(key);
         }
         let text = |key: Option<fjall::Slice>| {
@@ -257,6 +259,41 @@ impl Salvage<'_> {
             (last.map_or_else(|| "the begin".to_owned(), |key| text(Some(key))), text(first));
         self.report.lost_rows.push(format!("{name}: rows between {after} and {before}: {damage}"));
         writes.flush()
+    }
+
+    fn copy_or_lose(
+        &mut self,
+        writes: &mut PendingWrites<'_>,
+        to: &Keyspace,
+        name: &str,
+        key: &[u8],
+        value: Result<fjall::Slice, String>,
+    ) -> Result<(), RepairError> {
+        match value {
+            Ok(value) => copy_row(writes, to, key, &value),
+            Err(reason) => {
+                let row = String::from_utf8_lossy(key);
+                self.report.lost_rows.push(format!("{name}: row {row:?}: {reason}"));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A key, and its value or the damage of that.
+type ReadRow = (fjall::Slice, Result<fjall::Slice, String>);
+
+/// Reads an entry. Values that stand apart from their keys may be damaged alone.
+fn read_row(entry: fjall::Guard) -> Result<ReadRow, String> {
+    let found = RefCell::new(None);
+    let read = entry.into_inner_if(|key| {
+        *found.borrow_mut() = Some(key.clone());
+        true
+    });
+    match (read, found.into_inner()) {
+        (Ok((key, value)), _) => Ok((key, value.ok_or_else(|| "it has no value".to_owned()))),
+        (Err(error), Some(key)) => Ok((key, Err(read_error(&error).to_string()))),
+        (Err(error), None) => Err(read_error(&error).to_string()),
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::Stream;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use towpath_proto::FeedId;
 use towpath_store::{Store, Table, TableWrite};
 
@@ -39,9 +40,8 @@ impl ChunkedFile {
     async fn read(&self, store: &dyn Store, feed: &FeedId, at: u64) -> Result<Bytes, StoreError> {
         let (index, skipped) = (at / self.chunk.max(1), at % self.chunk.max(1));
         let bytes = store.get(Table::Documents, &key(feed, &self.upload, index)).await?;
-        let whole = self.chunk.min(self.size.saturating_sub(index * self.chunk));
         match bytes {
-            Some(bytes) if bytes.len() as u64 == whole => Ok(bytes.slice(skipped as usize..)),
+            Some(bytes) if bytes.len() as u64 == self.size_of(index) => Ok(bytes.slice(skipped as usize..)),
             Some(_) => {
                 Err(StoreError::Damaged(format!("chunk {index} of a file of feed {feed} has another size")))
             }
@@ -49,6 +49,21 @@ impl ChunkedFile {
                 "chunk {index} of a file of feed {feed} is missing, or its item was just deleted"
             ))),
         }
+    }
+
+    fn size_of(&self, index: u64) -> u64 {
+        self.chunk.min(self.size.saturating_sub(index * self.chunk))
+    }
+
+    /// Computes the SHA-256 of the file, or tells which chunk is damaged.
+    pub(super) async fn digest(&self, store: &dyn Store, feed: &FeedId) -> Result<Sha256, String> {
+        let mut digest = Sha256::new();
+        for index in 0..self.size.div_ceil(self.chunk.max(1)) {
+            let size = self.size_of(index);
+            let bytes = checked(store, feed, &self.upload, index, |found| found == size).await?;
+            digest.update(bytes);
+        }
+        Ok(digest)
     }
 
     /// Reads the bytes from `first` to before `end`, a chunk at a time.
@@ -86,6 +101,22 @@ impl ChunkedFile {
 /// Returns the key of a chunk.
 pub(super) fn key(feed: &FeedId, upload: &str, index: u64) -> Vec<u8> {
     format!("attachment-chunks/{feed}/{upload}/{index:08x}").into_bytes()
+}
+
+/// Reads a chunk whose size is right, or tells what is wrong with it.
+pub(super) async fn checked(
+    store: &dyn Store,
+    feed: &FeedId,
+    upload: &str,
+    index: u64,
+    is_size: impl Fn(u64) -> bool,
+) -> Result<Bytes, String> {
+    match store.get(Table::Documents, &key(feed, upload, index)).await {
+        Ok(Some(bytes)) if is_size(bytes.len() as u64) => Ok(bytes),
+        Ok(Some(_)) => Err(format!("its chunk {index} has another size")),
+        Ok(None) => Err(format!("its chunk {index} is missing")),
+        Err(e) => Err(format!("its chunk {index} cannot be read: {e}")),
+    }
 }
 
 /// Returns the number of chunks of so many bytes.

@@ -7,6 +7,7 @@ mod cleanup;
 #[cfg(test)]
 mod tests;
 mod upload;
+mod verify;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -18,6 +19,7 @@ use towpath_store::{Store, Table, TableWrite};
 pub(crate) use self::chunks::ChunkedFile;
 pub(crate) use self::cleanup::{finish, run, unfinished};
 pub(crate) use self::upload::{Resumable, Stage, Upload, UploadWriter};
+pub(crate) use self::verify::{repair, verify};
 use super::Engine;
 use super::table_scan::TableScan;
 use crate::store_error::StoreError;
@@ -130,15 +132,20 @@ async fn record(store: &dyn Store, feed: &FeedId, key: &str) -> Result<Option<Ke
         return Ok(None);
     }
     let Some(value) = store.get(Table::Documents, &bytes_row(feed, key)).await? else { return Ok(None) };
+    decode(feed, key, &value).map(Some)
+}
+
+/// Decodes the row of a file.
+fn decode(feed: &FeedId, key: &str, value: &Bytes) -> Result<KeptFile, StoreError> {
     let damaged = || StoreError::View(format!("the record of the file {key} of feed {feed} is damaged"));
     let (length, rest) = value.split_first_chunk::<2>().ok_or_else(damaged)?;
     let length = u16::from_be_bytes(*length);
     if length == CHUNKED {
-        return serde_json::from_slice(rest).map(|file| Some(KeptFile::Chunked(file))).map_err(|_| damaged());
+        return serde_json::from_slice(rest).map(KeptFile::Chunked).map_err(|_| damaged());
     }
     let end = 2 + usize::from(length);
     let media_type = value.get(2..end).and_then(|text| std::str::from_utf8(text).ok()).ok_or_else(damaged)?;
-    Ok(Some(KeptFile::Whole(Content::new(media_type, value.slice(end..)))))
+    Ok(KeptFile::Whole(Content::new(media_type, value.slice(end..))))
 }
 
 fn is_key(key: &str) -> bool {

@@ -2,8 +2,9 @@ use std::sync::Arc;
 
 use futures_util::TryStreamExt as _;
 use jiff::Timestamp;
-use towpath_store::Table;
+use towpath_proto::NewChange;
 use towpath_store::memory::MemoryStore;
+use towpath_store::{Expected, Table};
 
 use super::chunks::CHUNK;
 use super::*;
@@ -176,4 +177,62 @@ fn a_file_is_content_only_of_its_own_item() {
     for member in [titled, foreign, other, json!({ "url": url }), json!(1)] {
         assert_eq!(with(member.clone()), None, "{member}");
     }
+}
+
+/// A feed with a file in one row, one in chunks, and an upload that goes on.
+async fn with_files() -> Arc<dyn Store> {
+    let store = store();
+    let mut film = upload("film");
+    film.save(store.as_ref()).await.unwrap();
+    write(store.as_ref(), &mut film, &bytes(2 * CHUNK + 5)).await;
+    film.keep(store.as_ref()).await.unwrap();
+    film.forget(store.as_ref()).await.unwrap();
+    let mut half = upload("half");
+    half.row.resumable = Some(Resumable { title: None, metadata: String::new() });
+    half.save(store.as_ref()).await.unwrap();
+    write(store.as_ref(), &mut half, &bytes(CHUNK + 5)).await;
+    let page = Attachment::new("page", "page.pdf".into(), b"PDF");
+    store.write(keep(&feed(), &page, "application/pdf", b"PDF"), Vec::new()).await.unwrap();
+    let items = ["film", "page"].map(|id| NewChange::put(Item::new(id)));
+    store.append(&feed(), Expected::Any, items.into()).await.unwrap();
+    store
+}
+
+#[tokio::test]
+async fn every_row_of_a_file_is_checked_and_repaired() {
+    let store = with_files().await;
+    assert_eq!(verify(store.as_ref()).await.unwrap().0, []);
+    assert_eq!(repair(store.as_ref()).await.unwrap(), [""; 0]);
+    let mut damages = 0;
+    for table in [Table::Documents, Table::Chains] {
+        for (key, _) in store.scan(table, b"", None, 100).await.unwrap() {
+            let name = String::from_utf8_lossy(&key).into_owned();
+            for value in [None, Some(Bytes::from_static(b"{"))] {
+                // The name may be any, and without its row an upload has ended.
+                let is_name = name.starts_with("attachment-names/") && value.is_some();
+                if is_name || (name.starts_with("uploads/") && value.is_none()) {
+                    continue;
+                }
+                let store = with_files().await;
+                // The ids of the uploads are others, and their order is.
+                let rows = store.scan(table, b"", None, 100).await.unwrap();
+                let same = |(other, _): &&(Bytes, Bytes)| kind(other) == kind(&key);
+                let key = rows.iter().find(same).unwrap().0.to_vec();
+                store.write(vec![TableWrite { table, key, value }], Vec::new()).await.unwrap();
+                let found = verify(store.as_ref()).await.unwrap().0;
+                assert_eq!(found.len(), 1, "{name}: {found:?}");
+                repair(store.as_ref()).await.unwrap();
+                assert_eq!(verify(store.as_ref()).await.unwrap().0, [], "{name}");
+                damages += 1;
+            }
+        }
+    }
+    assert_eq!(damages, 2 * (2 + 3 + 2) + 2 + 1);
+}
+
+/// Returns the key of a row without the random id of its upload.
+fn kind(key: &[u8]) -> String {
+    let name = String::from_utf8_lossy(key).into_owned();
+    let parts: Vec<&str> = name.split('/').filter(|part| part.len() != 32).collect();
+    parts.join("/")
 }

@@ -139,6 +139,22 @@ impl Upload {
         Self::parse(feed, id, value)
     }
 
+    /// Compares the bytes that are stored with what the row says of them. Returns what differs.
+    pub(super) async fn problem(&self, store: &dyn Store) -> Option<String> {
+        let (mut digest, mut left) = (Sha256::new(), self.row.offset);
+        for index in 0..chunks::count(self.row.offset) {
+            let size = left.min(CHUNK as u64);
+            // More may stand behind what counts.
+            match chunks::checked(store, &self.feed, &self.id, index, |found| found >= size).await {
+                Ok(bytes) => digest.update(&bytes[..size as usize]),
+                Err(problem) => return Some(problem),
+            }
+            left -= size;
+        }
+        let is_same = hex::encode(digest.serialize()) == self.row.digest;
+        (!is_same).then(|| "its bytes have another SHA-256".to_owned())
+    }
+
     fn key(&self) -> Vec<u8> {
         row_key(&self.feed, &self.id)
     }
