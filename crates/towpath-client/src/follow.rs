@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -15,6 +16,7 @@ use super::clock::{DriverClock, SystemClock};
 use super::discover::discover;
 use super::drive::{FollowNotice, FollowSummary, Output, drive_by_clock};
 use super::fetch::{FetchOptions, Fetcher};
+use super::large_files::large_folder;
 use super::protocol::{FollowPace, FollowerConfig, Protocol, follower};
 
 /// Builder of a follow of one feed. The crate's documentation has an example.
@@ -26,6 +28,7 @@ pub struct Follow {
     pub(crate) state: Option<Value>,
     pub(crate) once: bool,
     pub(crate) limits: ReadLimits,
+    pub(crate) large_content: Option<PathBuf>,
     pub(crate) fetcher: Option<Fetcher>,
     pub(crate) place: StatePlace,
     pub(crate) clock: Arc<dyn DriverClock>,
@@ -65,6 +68,7 @@ impl Follow {
             state: None,
             once: false,
             limits: ReadLimits::default(),
+            large_content: None,
             fetcher: None,
             place: StatePlace::None,
             clock: Arc::new(SystemClock),
@@ -105,6 +109,31 @@ impl Follow {
         self
     }
 
+    /// Writes large contents to files in a folder, in constant memory: those that the publisher keeps as files, and entities
+    /// of Data Replication above [`ReadLimits::entity`](towpath_proto::follow::ReadLimits).
+    ///
+    /// A file is named by the SHA-256 of its bytes, and is complete and durable before its change comes. The change has no
+    /// content then: the first of its `attachments` has the file's URL.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), towpath_client::ChangesError> {
+    /// use towpath_client::Follow;
+    ///
+    /// let mut films = Follow::new("https://example.com/feeds/films").large_content("films").changes();
+    /// while let Some(change) = films.try_next().await? {
+    ///     let attachments = change.item().and_then(|item| item.extra.get("attachments"));
+    ///     println!("{} {attachments:?}", change.id());
+    ///     films.acknowledge(&change);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn large_content(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.large_content = Some(folder.into());
+        self
+    }
+
     /// Sets the HTTP client, to share connections or to send headers.
     #[must_use]
     pub fn fetcher(mut self, fetcher: Fetcher) -> Self {
@@ -128,6 +157,14 @@ impl Follow {
         }
     }
 
+    /// Returns the URL of the folder for large contents.
+    pub(crate) fn large_folder(&self) -> Result<Option<String>, FollowError> {
+        let refuse =
+            |folder: &PathBuf, e| FollowError::Usage(format!("the folder {}: {e}", folder.display()));
+        let folder = self.large_content.as_ref();
+        folder.map(|folder| large_folder(folder).map_err(|e| refuse(folder, e))).transpose()
+    }
+
     /// Discovers the protocol, unless it is known, and starts following in a task of the current Tokio runtime.
     ///
     /// # Errors
@@ -135,6 +172,7 @@ impl Follow {
     /// [`FollowError`] if the feed cannot be reached or recognised, or the state does not fit it.
     pub async fn open(self) -> Result<FollowStream, FollowError> {
         self.check_place()?;
+        let large_folder = self.large_folder()?;
         let Self { url, protocol, from, state, once, limits, fetcher, clock, .. } = self;
         let fetcher = named_fetcher(fetcher, &url)?;
         // A resumed follow has both: discovering again might find another protocol, whose state differs.
@@ -145,16 +183,8 @@ impl Follow {
                 (offer.protocol, offer.url, offer.feed)
             }
         };
-        let config = FollowerConfig {
-            url: url.clone(),
-            from,
-            name,
-            state,
-            once,
-            every: None,
-            limits,
-            large_folder: None,
-        };
+        let config =
+            FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits, large_folder };
         let follower = follower(protocol, config)?;
         Ok(FollowStream::spawn(follower, fetcher, clock, protocol, url, once))
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::runtime::Runtime;
+use towpath_client::{Follow, FollowEvent};
 
 use crate::common::{TestFolder, TestServer, lines, stderr, wait_until};
 use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, send};
@@ -91,6 +92,43 @@ fn every_protocol_downloads_files() {
     let film = told.iter().find(|line| line["id"] == "film").unwrap();
     assert_eq!(film["item"]["attachments"][0]["url"], json!(files.server.url("/film.mp4")));
     assert_eq!(files.server.asked().len(), 5);
+}
+
+/// The builder's streams and its way into a destination.
+#[test]
+fn the_builder_downloads_files() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    let files = FileServer::start(|_| answer("200 OK", "", content()));
+    publish(&server, "notes", &[json!({"id": "a", "content": "1"}), files.film("film")]);
+    let follow =
+        || Follow::new(format!("{}/feeds/notes", server.base)).large_content(dir.path("large")).once();
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut changes = follow().changes();
+        let mut told = Vec::new();
+        while let Some(change) = changes.try_next().await.unwrap() {
+            told.push(serde_json::from_slice::<Value>(&change.to_json()).unwrap());
+            changes.acknowledge(&change);
+        }
+        assert_eq!(told.len(), 2);
+        let file = downloaded(&dir, &told[1]);
+        let mut stream = follow().open().await.unwrap();
+        let mut streamed = Vec::new();
+        while let Some(event) = stream.next().await.unwrap() {
+            if let FollowEvent::Change(change) = event {
+                streamed.push(serde_json::to_value(change.line()).unwrap());
+            }
+        }
+        assert_eq!(downloaded(&dir, &streamed[1]), file);
+        let copy = format!("dir:{}", dir.path("copy").display());
+        follow().into_sink(towpath_sinks::open(&copy.parse().unwrap())).await.unwrap();
+        let line = std::fs::read(dir.path("copy/notes/film.json")).unwrap();
+        assert_eq!(downloaded(&dir, &serde_json::from_slice(&line).unwrap()), file);
+        let nowhere = follow().large_content("").open().await.unwrap_err();
+        assert!(nowhere.to_string().contains("the folder"), "{nowhere}");
+    });
+    assert_eq!(files.server.asked().len(), 1);
 }
 
 #[test]

@@ -32,7 +32,8 @@ pub(super) async fn open(follow: Follow) -> Result<OpenFollow, ChangesError> {
     let feed = Url::parse(&follow.url)
         .map_err(|e| FollowError::Usage(format!("{:?} is not a URL: {e}", follow.url)))?;
     let saved = saved_follow(&follow, &feed)?;
-    let Follow { url, protocol, from, state, once, limits, fetcher, place, clock } = follow;
+    let large_folder = follow.large_folder()?;
+    let Follow { url, protocol, from, state, once, limits, fetcher, place, clock, .. } = follow;
     let fetcher = named_fetcher(fetcher, &url)?;
     let (route, state, acknowledged) = match (saved, state, protocol) {
         (Some(SavedFollow { protocol, follows, state, acknowledged }), _, _) => {
@@ -53,7 +54,7 @@ pub(super) async fn open(follow: Follow) -> Result<OpenFollow, ChangesError> {
     let header = StateHeader::new(&feed, protocol, &url);
     let progress = FollowProgress::resume(state.clone(), &acknowledged);
     let config =
-        FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits, large_folder: None };
+        FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits, large_folder };
     let follower = follower(protocol, config)?;
     let stream = FollowStream::spawn(follower, fetcher, clock, protocol, url, once);
     Ok(OpenFollow { stream, saver, header, progress })

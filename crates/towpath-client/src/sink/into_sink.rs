@@ -135,6 +135,7 @@ impl Follow {
         observer: NoticeObserver,
         stop: &Stop,
     ) -> Result<FollowSummary, IntoSinkError> {
+        let large_folder = self.large_folder()?;
         let Self { url, protocol, from, state, once, limits, fetcher, clock, .. } = self;
         let fetcher = named_fetcher(fetcher, &url)?;
         let source: Arc<str> = url.as_str().into();
@@ -153,16 +154,8 @@ impl Follow {
                 (offer.protocol, offer.url, None)
             }
         };
-        let config = FollowerConfig {
-            url: url.clone(),
-            from,
-            name,
-            state,
-            once,
-            every: None,
-            limits,
-            large_folder: None,
-        };
+        let config =
+            FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits, large_folder };
         let mut follower = follower(protocol, config)?;
         let mut output = SinkOutput::new(opener, source, protocol, url, observer);
         Ok(drive_by_clock(&mut *follower, &fetcher, clock, &mut output, stop).await?)
