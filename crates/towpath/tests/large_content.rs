@@ -1,8 +1,10 @@
 //! `towpath follow --large-content` of contents that a publisher keeps as files: by every protocol, for one feed and
 //! many, into destinations, and after a kill.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::runtime::Runtime;
 use towpath_client::{Follow, FollowEvent};
 
+use crate::callback::push_follow::PushFollow;
 use crate::common::{TestFolder, TestServer, lines, stderr, wait_until};
 use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, send};
 
@@ -128,6 +131,89 @@ fn the_builder_downloads_files() {
         let nowhere = follow().large_content("").open().await.unwrap_err();
         assert!(nowhere.to_string().contains("the folder"), "{nowhere}");
     });
+    assert_eq!(files.server.asked().len(), 1);
+}
+
+/// A SUP document names the feed that has a film now, and only that one is polled.
+#[test]
+fn a_follow_that_sup_leads_downloads_files() {
+    let dir = TestFolder::new(CONFIG);
+    let author = dir.serve();
+    let documents: Arc<Mutex<[Vec<u8>; 2]>> = Arc::default();
+    let (served, moved) = (documents.clone(), Arc::new(Mutex::new(json!([]))));
+    let updates = moved.clone();
+    let origin = FileServer::start(move |asked| {
+        let feed = match asked.path.as_str() {
+            "/sup.json" => {
+                let now = jiff::Timestamp::now();
+                let since = now - jiff::SignedDuration::from_secs(60);
+                let document = json!({"updates": *updates.lock().unwrap(), "period": 10, "since_time": since,
+                    "updated_time": now});
+                return answer("200 OK", "Content-Type: application/json\r\n", document.to_string());
+            }
+            "/film.mp4" => return answer("200 OK", "", content()),
+            "/notes" => 0,
+            _ => 1,
+        };
+        let head = format!(
+            "Content-Type: application/feed+json\r\n\
+             Link: </sup.json#{feed}>; rel=\"http://api.friendfeed.com/2008/03#sup\"\r\n"
+        );
+        answer("200 OK", &head, served.lock().unwrap()[feed].clone())
+    });
+    let serve = |lines: &[(&str, Value)]| {
+        for (feed, line) in lines {
+            publish(&author, feed, std::slice::from_ref(line));
+        }
+        let documents_now =
+            ["notes", "films"].map(|feed| author.get(&format!("/feeds/{feed}/feed.json")).body);
+        *documents.lock().unwrap() = documents_now;
+    };
+    serve(&[("notes", json!({"id": "a", "content": "1"})), ("films", json!({"id": "b", "content": "2"}))]);
+    let urls = ["/notes", "/films"].map(|path| origin.server.url(path));
+    let args =
+        ["follow", &urls[0], &urls[1], "--protocol", "rss", "--every", "1h", "--large-content", "large"];
+    let mut child = dir.command(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut line = || serde_json::from_str::<Value>(&told.next().unwrap().unwrap()).unwrap();
+    line();
+    line();
+    let asked = |path: &str| origin.server.asked().iter().filter(|asked| asked.path == path).count();
+    let before = asked("/notes");
+    serve(&[("films", origin.film("film"))]);
+    *moved.lock().unwrap() = json!([["1", "u2"]]);
+    let film = line();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    downloaded(&dir, &film);
+    assert_eq!((asked("/film.mp4"), asked("/notes")), (1, before));
+}
+
+#[test]
+fn a_push_downloads_files() {
+    let dir = TestFolder::new(&format!("[server]\nallow_private_callbacks = true\n{CONFIG}"));
+    let server = dir.serve();
+    let files = FileServer::start(|_| answer("200 OK", "", content()));
+    publish(&server, "notes", &[json!({"id": "a"})]);
+    let url = format!("{}/feeds/notes/items", server.base);
+    let following = PushFollow::start_with(&dir, &url, &["--large-content", "large"]);
+    following.wait_for("a");
+    let pushes = || {
+        let metrics = server.get("/metrics").text();
+        let count = metrics.lines().find_map(|line| line.strip_prefix("towpath_pushes_ok_total "));
+        count.unwrap().parse::<u64>().unwrap()
+    };
+    wait_until("a change is pushed", || {
+        publish(&server, "notes", &[json!({"id": "probe", "content": fastrand::u64(..).to_string()})]);
+        std::thread::sleep(Duration::from_millis(100));
+        pushes() > 0
+    });
+    following.wait_for("probe");
+    publish(&server, "notes", &[files.film("film")]);
+    following.wait_for("film");
+    downloaded(&dir, following.lines().last().unwrap());
+    publish(&server, "notes", &[json!({"id": "after"})]);
+    following.wait_for("after");
     assert_eq!(files.server.asked().len(), 1);
 }
 
