@@ -5,11 +5,13 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use crate::common::notes::{NOTES, eleven, put};
-use crate::common::tree::{address, listing, paths};
-use crate::common::{PATIENCE, TestFolder, stderr};
+use crate::common::tree::{address, listing, nginx_of, paths};
+use crate::common::{PATIENCE, TestFolder, get_from, stderr};
 
 /// Numbers of documents that an export reports as written, unchanged and removed.
 fn export(dir: &TestFolder, args: &[&str]) -> [u64; 3] {
@@ -269,4 +271,54 @@ fn a_killed_export_is_completed_by_the_next() {
     for unfinished in std::fs::read_dir(many.join(".towpath/tmp")).unwrap() {
         assert!(std::fs::read_dir(unfinished.unwrap().path()).unwrap().next().is_none());
     }
+}
+
+/// Bytes of a file in several chunks pass from the store to the tree piece by piece.
+#[test]
+fn a_large_file_is_in_the_tree() {
+    let dir = TestFolder::new("[[feed]]\nid = \"films\"\n");
+    // Items name their files by the server's base URL, which is that of the tree.
+    let (port, base) = address();
+    let server = dir.serve_as(&base);
+    let film: Vec<u8> = (0..(3 << 20) + 7).map(|n: u32| (n / 7 % 251) as u8).collect();
+    let metadata = format!("id {},filename {}", encode("film/1"), encode("Größe.mp4"));
+    let headers = [
+        ("Tus-Resumable", "1.0.0"),
+        ("Upload-Length", &film.len().to_string()),
+        ("Upload-Metadata", &format!("{metadata},filetype {}", encode("video/mp4"))),
+        ("Content-Type", "application/offset+octet-stream"),
+    ];
+    let made = server.ask("POST", "/feeds/films/uploads", &headers, &film);
+    assert_eq!(made.status, 201, "{}", made.text());
+    assert_eq!(server.stop(), Some(0));
+    export(&dir, &["--base-url", &base]);
+    let tree = dir.path("tree");
+    let _nginx = nginx_of(port, &tree);
+    for document in ["atom", "rss", "feed.json", "replication"] {
+        let text = get_from(&base, &format!("/feeds/films/{document}"), &[]).text();
+        let at = text.find(&format!("{base}/feeds/films/attachments/")).unwrap_or_else(|| panic!("{text}"));
+        let end = text[at..].find(['"', '<']).unwrap();
+        let path = text[at..at + end].strip_prefix(&base).unwrap();
+        let answer = get_from(&base, path, &[]);
+        assert!(answer.status == 200 && answer.body == film, "{document}: {path} {}", answer.status);
+        assert_eq!(answer.header("content-type"), Some("video/mp4"));
+    }
+    // A follower of the tree has the file, and the next export does not write it again.
+    let url = format!("{base}/feeds/films");
+    let followed = dir.run(&["follow", &url, "--once", "--large-content", "large"]);
+    assert!(followed.status.success(), "{}", stderr(&followed));
+    let files: Vec<_> =
+        std::fs::read_dir(dir.path("large")).unwrap().map(|file| file.unwrap().path()).collect();
+    assert_eq!(files.len(), 1);
+    assert!(std::fs::read(&files[0]).unwrap() == film);
+    let before = listing(&tree);
+    export(&dir, &["--base-url", &base]);
+    assert!(changed(&before, &tree).iter().all(|name| !name.contains("/attachments/")));
+    assert!(dir.run(&["delete", "films", "film/1"]).status.success());
+    export(&dir, &["--base-url", &base]);
+    assert!(paths(&tree).iter().all(|path| !path.contains("/attachments/")));
+}
+
+fn encode(text: &str) -> String {
+    STANDARD.encode(text)
 }
