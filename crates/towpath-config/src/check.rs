@@ -9,7 +9,7 @@ use towpath_proto::format::is_language_tag;
 use towpath_proto::history::publish::MIN_PART;
 
 use super::check_access::check_readers;
-use super::cors::check_origins;
+use super::cors::{check_origins, check_publish_origins};
 use super::feed::{FeedConfig, RetentionConfig};
 use super::local_path::local_path;
 use super::problems::{Problems, all_of};
@@ -82,6 +82,7 @@ impl ServerConfig {
         self.rate_limit.check(problems);
         problems.check("hubs", check_hubs(&self.hubs));
         problems.check("cors_origins", self.cors_origins.as_deref().map_or(Ok(()), check_origins));
+        problems.check("publish_origins", check_publish_origins(&self.publish_origins));
         for (key, is_zero) in [
             ("threads", self.threads == Some(0)),
             ("fetches", self.fetches == 0),

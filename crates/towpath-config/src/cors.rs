@@ -1,4 +1,4 @@
-//! `cors_origins`: sites whose pages may read the feeds in a browser.
+//! `cors_origins` and `publish_origins`: sites whose pages may read and publish in a browser.
 
 use towpath_proto::address;
 use url::{Host, Url};
@@ -33,12 +33,21 @@ fn is_public(base_url: &str) -> bool {
     }
 }
 
-/// Validates configured origins.
+/// Validates the origins whose pages may read.
 pub(super) fn check_origins(origins: &[String]) -> Result<(), String> {
+    if origins == ["*"] {
+        return Ok(());
+    }
+    check_each("cors_origins", origins, ", nor \"*\" alone for every one")
+}
+
+/// Validates the origins whose pages may publish. Not every page is to try tokens here.
+pub(super) fn check_publish_origins(origins: &[String]) -> Result<(), String> {
+    check_each("publish_origins", origins, "; each one has to be named")
+}
+
+fn check_each(key: &str, origins: &[String], or_else: &str) -> Result<(), String> {
     let check = |origin: &String| {
-        if origin == "*" && origins.len() == 1 {
-            return Ok(());
-        }
         let expected = Url::parse(origin).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let expected = expected.map(|url| url.origin().ascii_serialization());
         // Browsers send exactly this spelling, so another one would never match.
@@ -46,9 +55,7 @@ pub(super) fn check_origins(origins: &[String]) -> Result<(), String> {
         if (expected.as_ref() != Some(origin) || origin.contains('*')) && !is_extension(origin) {
             let such_as =
                 expected.filter(|_| !origin.contains('*')).unwrap_or_else(|| "https://app.example".into());
-            return Err(format!(
-                "cors_origins: {origin:?} is not an origin such as {such_as:?}, nor \"*\" alone for every one"
-            ));
+            return Err(format!("{key}: {origin:?} is not an origin such as {such_as:?}{or_else}"));
         }
         Ok(())
     };
@@ -82,6 +89,8 @@ mod tests {
             assert!(error.contains("cors_origins") && error.contains(origin), "{origin}: {error}");
         }
         assert!(check(&["*", "https://a.example"]).unwrap_err().contains("alone"));
+        assert_eq!(check_publish_origins(&["https://a.example".to_owned()]), Ok(()));
+        assert!(check_publish_origins(&["*".to_owned()]).unwrap_err().contains("publish_origins: \"*\""));
     }
 
     #[test]

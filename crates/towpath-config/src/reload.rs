@@ -200,8 +200,8 @@ macro_rules! table {
 table!(ServerConfig {
     presence: NeedsRestart,
     taken_over: [
-        tokens, trusted_proxies, cors_origins, create_feeds, http_feeds, reload_on_change, large_content_mib, cache_mib,
-        max_connections, max_connections_per_address, waiters, longest_wait, min_rate, rate_grace,
+        tokens, trusted_proxies, cors_origins, publish_origins, create_feeds, http_feeds, reload_on_change,
+        large_content_mib, cache_mib, max_connections, max_connections_per_address, waiters, longest_wait, min_rate, rate_grace,
         response_mib, heartbeat, metrics_feeds
     ],
     restart: [

@@ -90,6 +90,10 @@ pub struct ServerConfig {
     /// Origins whose pages may read the feeds in a browser, such as `https://app.example`, or `*`.
     #[schemars(example = ["https://app.example"], extend("x-default" = "every one if `base_url` is public, else none"))]
     pub cors_origins: Option<Vec<String>>,
+    /// Origins whose pages may publish from a browser, such as `https://cms.example`. Each of their requests needs a token;
+    /// cookies never count. Reading needs `cors_origins`.
+    #[schemars(example = ["https://cms.example"], extend("x-default" = "none"))]
+    pub publish_origins: Vec<String>,
     /// Limits of expensive requests per client.
     pub rate_limit: RateLimitConfig,
     /// Lets publishing create feeds that the file does not name. True without a file.
@@ -169,6 +173,7 @@ impl Default for ServerConfig {
             tokens: Vec::new(),
             trusted_proxies: TrustedProxies::default(),
             cors_origins: None,
+            publish_origins: Vec::new(),
             rate_limit: RateLimitConfig::default(),
             create_feeds: false,
             http_feeds: 1000,

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue};
 /// Response headers that pages may read, beside those that every page may.
 pub(crate) const EXPOSED: &str = "ETag, Link, Location, Content-Location, Retry-After, Date, X-SUP-ID, \
      Towpath-Feed, Towpath-Position, Towpath-Replica-Age, Towpath-Reset, Accept-Ranges, Content-Range";
-/// Methods of requests that pages may send. Publishing is for programs.
+/// Methods of requests that pages may send. Publishing has origins of its own.
 pub(crate) const METHODS: &str = "GET, HEAD";
 /// Request headers that pages may set.
 pub(crate) const REQUEST_HEADERS: &str = "Authorization, Cache-Control, If-Modified-Since, If-None-Match, If-Range, Last-Event-ID, Range, \

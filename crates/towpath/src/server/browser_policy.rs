@@ -30,11 +30,12 @@ impl BrowserPolicy {
         Self { local: config.server.is_local().then(|| host.as_bytes().into()) }
     }
 
-    /// Checks a request, before anything is read for it.
+    /// Checks a request, before anything is read for it. `publishes` is true for one of a page that may publish.
     pub(super) fn check<B>(
         &self,
         request: &Request<B>,
         cors: &ArcSwap<CorsPolicy>,
+        publishes: bool,
     ) -> Result<(), RouteError> {
         let Some(own) = &self.local else { return Ok(()) };
         let headers = request.headers();
@@ -50,10 +51,10 @@ impl BrowserPolicy {
                 "this server is local, and {host:?} is not its address; if it is, set [server] base_url to it"
             )));
         }
-        if is_of_other_site(request.method(), headers, cors) {
+        if !publishes && is_of_other_site(request.method(), headers, cors) {
             return Err(RouteError::forbidden(
                 "this server is local, and another site's page sent this request; to allow that site, set [server] \
-                 cors_origins",
+                 cors_origins, or publish_origins to let its pages publish",
             ));
         }
         Ok(())
@@ -124,7 +125,7 @@ mod tests {
         for (name, value) in lines {
             request.headers_mut().append(*name, value.parse().unwrap());
         }
-        BrowserPolicy::new(&config).check(&request, &ArcSwap::from_pointee(cors.clone())).is_ok()
+        BrowserPolicy::new(&config).check(&request, &ArcSwap::from_pointee(cors.clone()), false).is_ok()
     }
 
     fn passes(method: Method, lines: &[(&'static str, &str)]) -> bool {

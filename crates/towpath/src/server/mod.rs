@@ -27,6 +27,7 @@ mod metrics;
 mod openapi;
 pub mod problem;
 pub(crate) mod publish;
+mod publish_cors;
 mod range;
 mod read_links;
 mod read_your_writes;

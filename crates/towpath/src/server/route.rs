@@ -27,6 +27,7 @@ use crate::server::console::{self, PageAddress, Refused, programs};
 use crate::server::long_poll::events;
 use crate::server::long_poll::many_events::{is_for_many, many_events};
 use crate::server::problem::Problem;
+use crate::server::publish_cors::PublishOrigin;
 use crate::server::routed::Routed;
 use crate::server::{
     expensive, feed_settings, health, items, metrics, openapi, publish, read_links, read_your_writes,
@@ -54,6 +55,7 @@ pub(crate) async fn answer(
     let feed = read_feed(&engine, &request);
     let is_cors = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let origin = engine.cors.load().listed(request.headers().get(ORIGIN)).cloned();
+    let publish_origin = PublishOrigin::of(&engine, &request);
     let routed = match expensive::admit(&engine, peer, &request) {
         Ok(charged) => {
             if let Some(charged) = &charged {
@@ -83,6 +85,12 @@ pub(crate) async fn answer(
     }
     if is_cors {
         add_cors_headers(&engine.cors.load(), origin, &mut routed);
+    }
+    if let Routed::Answer(answer) = &mut routed {
+        if let Some(origin) = publish_origin {
+            origin.add_to(&mut answer.headers);
+        }
+        uploads::expose(&mut answer.headers);
     }
     if let Routed::Answer(answer) = &routed
         && answer.status.as_u16() >= 400
@@ -326,7 +334,6 @@ fn add_cors_headers(cors: &CorsPolicy, origin: Option<HeaderValue>, routed: &mut
     };
     cors.add_to(headers);
     cors.add_for(origin.as_ref(), headers);
-    uploads::expose(headers);
 }
 
 /// Keeps what not everybody may read out of shared caches.

@@ -23,6 +23,7 @@ use super::long_poll::poll::LongPoll;
 use super::long_poll::request_cache::RequestCache;
 use super::metrics::requests::{RequestMetrics, Route};
 use super::problem::Problem;
+use super::publish_cors::PublishOrigin;
 use super::range::{self, AskedPart};
 use super::response::{ResponseBody, respond};
 use super::route;
@@ -227,7 +228,8 @@ impl HttpService {
             return Some(Problem::from(problem).answer());
         }
         let ConnectionWorker { engine, browser_policy, .. } = &*self.worker;
-        let error = browser_policy.check(request, &engine.cors).err()?;
+        let publishes = PublishOrigin::of(engine, request).is_some();
+        let error = browser_policy.check(request, &engine.cors, publishes).err()?;
         Some(Problem::from(error).answer())
     }
 

@@ -166,6 +166,70 @@ fn only_listed_origins_read_where_origins_are_listed() {
     assert_eq!(local.get("/diff/notes/head.json").header(ALLOW_ORIGIN), None);
 }
 
+/// Requests of a page that publishes: a preflight, an item, an upload. Another origin's page, or one without a token, gets
+/// nowhere, and no cookie counts.
+#[test]
+fn pages_of_listed_origins_publish_with_a_token() {
+    let config = "publish_origins = [\"https://cms.example\"]\n";
+    let (cms, bearer) = (("origin", "https://cms.example"), ("authorization", "Bearer secret"));
+    let evil = ("origin", "https://evil.example");
+    let item = "/feeds/notes/items/b";
+    for base_url in ["http://127.0.0.1:1", "http://feeds.example"] {
+        let is_local = base_url.contains("127");
+        let (_dir, server) = with_an_item(config, base_url);
+        let preflight = |origin, method| {
+            let asks = ("access-control-request-method", method);
+            server.ask("OPTIONS", item, &[origin, asks], b"")
+        };
+        let may = preflight(cms, "PUT");
+        assert_eq!((may.status, may.headers(ALLOW_ORIGIN)), (204, vec!["https://cms.example"]));
+        assert!(may.header("access-control-allow-methods").unwrap().contains("PUT"));
+        let named = may.headers("access-control-allow-headers").join(", ");
+        for name in
+            ["Authorization", "Content-Type", "If-Match", "If-None-Match", "Upload-Offset", "Tus-Resumable"]
+        {
+            assert!(named.contains(name), "{named}");
+        }
+        assert_eq!(may.header("access-control-allow-credentials"), None);
+        let other = preflight(evil, "PUT");
+        assert!(!other.headers(ALLOW_ORIGIN).contains(&"https://evil.example"));
+        assert!(!other.header("access-control-allow-methods").is_some_and(|methods| methods.contains("PUT")));
+        // Reading is for those of cors_origins.
+        assert_eq!(preflight(cms, "GET").status, if is_local { 403 } else { 204 });
+        assert!(!preflight(cms, "GET").headers("access-control-allow-methods").contains(&"PUT"));
+        assert_eq!(server.ask("GET", "/feeds", &[cms], b"").status, if is_local { 403 } else { 200 });
+
+        let put = server.ask("PUT", item, &[cms, bearer], b"x");
+        assert_eq!((put.status, put.headers(ALLOW_ORIGIN)), (201, vec!["https://cms.example"]));
+        assert!(put.header("access-control-expose-headers").unwrap().contains("Location"));
+        assert!(put.headers("vary").contains(&"origin"));
+        let put = server.ask("PUT", item, &[evil, bearer], b"y");
+        assert_eq!((put.status, put.header(ALLOW_ORIGIN)), (if is_local { 403 } else { 200 }, None));
+        for cookie in [None, Some(("cookie", "towpath_session=00"))] {
+            let headers: Vec<_> = [cms].into_iter().chain(cookie).collect();
+            let refused = server.ask("PUT", item, &headers, b"z");
+            assert_eq!((refused.status, refused.headers(ALLOW_ORIGIN)), (401, vec!["https://cms.example"]));
+        }
+        let create =
+            [cms, bearer, ("tus-resumable", "1.0.0"), ("upload-length", "1"), ("upload-metadata", "id Yw==")];
+        let made = server.ask("POST", "/feeds/notes/uploads", &create, b"");
+        assert_eq!((made.status, made.headers(ALLOW_ORIGIN)), (201, vec!["https://cms.example"]));
+        let exposed = made.headers("access-control-expose-headers").join(", ");
+        assert!(exposed.contains("Location") && exposed.contains("Upload-Offset"), "{exposed}");
+        let path = made.header("location").unwrap().strip_prefix(base_url).unwrap().to_owned();
+        let asked = server.ask("HEAD", &path, &create[..3], b"");
+        assert_eq!((asked.status, asked.headers(ALLOW_ORIGIN)), (200, vec!["https://cms.example"]));
+        // Settings of feeds are for programs.
+        let removed = server.ask("DELETE", "/feeds/notes", &[cms, bearer], b"");
+        assert_eq!(removed.header(ALLOW_ORIGIN), None);
+        assert!(!is_local || removed.status == 403);
+    }
+    // Where no token is set, a page has none to send.
+    let dir = TestFolder::new(&format!("[server]\n{config}{NOTES}"));
+    let refused = dir.serve().ask("PUT", item, &[cms], b"x");
+    assert_eq!(refused.status, 403, "{}", refused.text());
+}
+
 fn with_an_item(server: &str, base_url: &str) -> (TestFolder, TestServer) {
     let dir = TestFolder::new(&format!("[server]\ntokens = [\"secret\"]\n{server}{NOTES}"));
     let server = dir.serve_as(base_url);
