@@ -18,7 +18,7 @@ const REFUSED: &str = "towpath.refused.ndjson";
 
 /// Follows a feed into a destination. `tell` receives the kind and text of each message; what it raises ends the copy.
 #[pyfunction]
-#[pyo3(signature = (url, destination, *, state, protocol, start, once, token, headers, stop_on_refused_item, tell))]
+#[pyo3(signature = (url, destination, *, state, protocol, start, once, token, headers, large_content, stop_on_refused_item, tell))]
 #[expect(clippy::too_many_arguments, reason = "the package's own call, by keywords")]
 pub(crate) fn copy_into(
     py: Python<'_>,
@@ -30,6 +30,7 @@ pub(crate) fn copy_into(
     once: bool,
     token: Option<&str>,
     headers: Vec<(String, String)>,
+    large_content: Option<PathBuf>,
     stop_on_refused_item: bool,
     tell: Py<PyAny>,
 ) -> PyResult<()> {
@@ -39,6 +40,7 @@ pub(crate) fn copy_into(
             follow = follow.protocol(protocol);
         }
         follow = if once { follow.once() } else { follow };
+        follow = options::large_content(follow, large_content);
         Ok(follow.fetcher(options::fetcher(&url, token, &headers)?))
     };
     let open = || {

@@ -1,6 +1,8 @@
 //! Options of follows and requests, as Python passes them.
 
-use towpath_client::{FetchOptions, Fetcher, Protocol, StartFrom};
+use std::path::PathBuf;
+
+use towpath_client::{FetchOptions, Fetcher, Follow, Protocol, StartFrom};
 
 use crate::errors::Failure;
 
@@ -20,6 +22,14 @@ pub(crate) fn start(text: &str) -> Result<StartFrom, Failure> {
         "now" => StartFrom::Now,
         text => text.parse().map_or_else(|_| StartFrom::Position(text.to_owned()), StartFrom::Time),
     })
+}
+
+/// Sets the folder for large contents, if there is one.
+pub(crate) fn large_content(follow: Follow, folder: Option<PathBuf>) -> Follow {
+    match folder {
+        Some(folder) => follow.large_content(folder),
+        None => follow,
+    }
 }
 
 /// Creates the HTTP client for an address. It sends the token and headers to the address's own server only.

@@ -84,7 +84,7 @@ type Taken = (Option<Vec<Change>>, Option<(&'static str, String)>);
 #[pymethods]
 impl Reader {
     #[new]
-    #[pyo3(signature = (url, *, protocol, start, once, token, headers, path, name, content))]
+    #[pyo3(signature = (url, *, protocol, start, once, token, headers, large_content, path, name, content))]
     #[expect(clippy::too_many_arguments, reason = "the package's own call, by keywords")]
     fn new(
         py: Python<'_>,
@@ -94,6 +94,7 @@ impl Reader {
         once: bool,
         token: Option<&str>,
         headers: Vec<(String, String)>,
+        large_content: Option<PathBuf>,
         path: Option<PathBuf>,
         name: Option<PathBuf>,
         content: Option<Vec<u8>>,
@@ -104,6 +105,7 @@ impl Reader {
                 follow = follow.protocol(protocol);
             }
             follow = if once { follow.once() } else { follow };
+            follow = options::large_content(follow, large_content);
             follow = match (path, name) {
                 (Some(path), _) => follow.state(path),
                 (None, Some(name)) => follow.state_content(name, content),

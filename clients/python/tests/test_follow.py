@@ -1,5 +1,6 @@
 """Following by `for`: what comes again, what does not, what ends it."""
 
+import base64
 import copy
 import datetime
 import gc
@@ -444,3 +445,21 @@ def test_many_changes(feed):
     names = [f"{n:05}" for n in range(5000)]
     put(feed, *names)
     assert ids(towpath.follow(feed.url, once=True)) == names
+
+
+def test_large_contents_become_files(feed, tmp_path):
+    # A resumable upload that has all its bytes with the creation.
+    head = {"Tus-Resumable": "1.0.0", "Upload-Length": "6", "Content-Type": "application/offset+octet-stream"}
+    head["Upload-Metadata"] = "id " + base64.b64encode(b"film").decode()
+    urllib.request.urlopen(urllib.request.Request(f"{feed.url}/uploads", b"a film", head)).close()
+    (film,) = towpath.follow(feed.url, once=True)
+    assert film.item.attachments[0].url.startswith("http://")
+    folder = tmp_path / "films"
+    (film,) = towpath.follow(feed.url, once=True, large_content=folder)
+    (file,) = film.item.attachments
+    assert (film.content, file.size) == (None, 6)
+    assert file.url == (folder / file.sha256).resolve().as_uri()
+    assert (folder / file.sha256).read_bytes() == b"a film"
+    towpath.copy(feed.url, f"dir:{tmp_path}/copy", once=True, large_content=str(folder))
+    (line,) = (tmp_path / "copy").glob("*/film.json")
+    assert json.loads(line.read_text())["item"]["attachments"][0]["url"] == file.url

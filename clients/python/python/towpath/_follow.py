@@ -293,6 +293,7 @@ def _reader(
     once: bool,
     token: Optional[str],
     headers: Optional[Mapping[str, str]],
+    large_content: Union[str, os.PathLike[str], None],
 ) -> Reader:
     path: Union[str, os.PathLike[str], None] = None
     name: Optional[str] = None
@@ -308,6 +309,7 @@ def _reader(
         once=once,
         token=token,
         headers=list((headers or {}).items()),
+        large_content=large_content,
         path=path,
         name=name,
         content=None if content is None else content.encode(),
@@ -323,6 +325,7 @@ def follow(
     once: bool = False,
     token: Optional[str] = None,
     headers: Optional[Mapping[str, str]] = None,
+    large_content: Union[str, os.PathLike[str], None] = None,
     save_every: float = 1.0,
     on_gap: Optional[Callable[[GapError], None]] = None,
 ) -> Follow:
@@ -335,6 +338,8 @@ def follow(
     - `start` says where to begin without a state: `"beginning"`, `"now"`, a time, or a change's `position`.
     - `protocol` is `"auto"`, `"smart"`, `"diffdelta"`, `"replication"`, `"history"` or `"rss"`.
     - `token` and `headers` are for the server of `url` only, wherever links and redirects lead.
+    - `large_content` is a folder for contents of any size: each becomes a file there, whose `file:` URL the first of the
+      item's `attachments` has. Without it the item has the publisher's address.
     - `save_every` is the longest time in seconds that a state of yours stays unsaved while more changes are at hand.
     - `on_gap` receives a `GapError` for changes that the publisher cannot supply any more. Without it they are logged.
 
@@ -344,7 +349,7 @@ def follow(
     put 1 Ten boats
     put 2 A sail
     """
-    reader = _reader(url, state, protocol, start, once, token, headers)
+    reader = _reader(url, state, protocol, start, once, token, headers, large_content)
     own = None if state is None or isinstance(state, (str, os.PathLike)) else state
     return Follow(reader, _Saver(own, save_every), _Notices(on_gap))
 
@@ -359,6 +364,7 @@ def copy(
     once: bool = False,
     token: Optional[str] = None,
     headers: Optional[Mapping[str, str]] = None,
+    large_content: Union[str, os.PathLike[str], None] = None,
     on_gap: Optional[Callable[[GapError], None]] = None,
     stop_on_refused_item: bool = False,
 ) -> None:
@@ -400,13 +406,14 @@ def copy(
             once=once,
             token=token,
             headers=list((headers or {}).items()),
+            large_content=large_content,
             stop_on_refused_item=stop_on_refused_item,
             tell=notices.tell,
         )
         return
     if state is not None or stop_on_refused_item:
         raise UsageError("state and stop_on_refused_item are for destinations: a store keeps its state, and may raise")
-    reader = _reader(url, store, protocol, start, once, token, headers)
+    reader = _reader(url, store, protocol, start, once, token, headers, large_content)
     waiting: List[Change] = []
     try:
         while True:

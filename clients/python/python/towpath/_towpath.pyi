@@ -62,6 +62,7 @@ class Reader:
         once: bool,
         token: Optional[str],
         headers: Sequence[tuple[str, str]],
+        large_content: Union[str, PathLike[str], None],
         path: Union[str, PathLike[str], None],
         name: Optional[str],
         content: Optional[bytes],
@@ -86,6 +87,7 @@ def copy_into(
     once: bool,
     token: Optional[str],
     headers: Sequence[tuple[str, str]],
+    large_content: Union[str, PathLike[str], None],
     stop_on_refused_item: bool,
     tell: Callable[[tuple[str, str]], None],
 ) -> None: ...
