@@ -240,6 +240,8 @@ fn damaged_places_of_a_disk_cost_no_good_file() {
     let told = lost(&dir, &[]);
     // Each row, and the file that it is of.
     assert_eq!(told.len(), 4, "{told:#?}");
+    let rows = told.iter().filter(|line| line.starts_with("documents: row \"attachment-chunks/films/"));
+    assert_eq!(rows.count(), 2, "{told:#?}");
     assert_eq!(verify(&dir), [""; 0]);
     let server = dir.serve();
     for (place, number) in order.iter().enumerate() {

@@ -272,7 +272,8 @@ impl Salvage<'_> {
         match value {
             Ok(value) => copy_row(writes, to, key, &value),
             Err(reason) => {
-                let row = String::from_utf8_lossy(key);
+                // Without the number of its table.
+                let row = String::from_utf8_lossy(key.get(1..).unwrap_or(key));
                 self.report.lost_rows.push(format!("{name}: row {row:?}: {reason}"));
                 Ok(())
             }
