@@ -110,7 +110,7 @@ impl Follow {
     }
 
     /// Writes large contents to files in a folder, in constant memory: those that the publisher keeps as files, and entities
-    /// of Data Replication above [`ReadLimits::entity`](towpath_proto::follow::ReadLimits).
+    /// of Data Replication above [`ReadLimits::max_entity`].
     ///
     /// A file is named by the SHA-256 of its bytes, and is complete and durable before its change comes. The change has no
     /// content then: the first of its `attachments` has the file's URL.
