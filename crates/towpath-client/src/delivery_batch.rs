@@ -11,7 +11,7 @@ use towpath_proto::follow::{
 use super::clock::DriverClock;
 use super::drive::{FollowNotice, FollowSummary, Output};
 use super::fetch::Fetcher;
-use super::large_files::{DownloadNews, LargeFiles, download};
+use super::large_files::{DownloadNews, FileStore, FolderFiles, LargeFiles, download};
 use super::response_hints::ResponseHints;
 use crate::stop::{Stop, stopped};
 
@@ -134,8 +134,49 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
     }
 
     /// Downloads the file that a change waits for, and adds the change. Not cancel-safe.
-    pub(super) async fn fetch_file(&mut self, fetcher: &Fetcher, clock: &dyn DriverClock) {
-        let Some(change) = self.awaiting.take() else { return };
+    pub(super) async fn fetch_file(
+        &mut self,
+        fetcher: &Fetcher,
+        clock: &dyn DriverClock,
+    ) -> Result<(), O::Error> {
+        let Some(change) = self.awaiting.take() else { return Ok(()) };
+        let (end, url) = match self.output.files() {
+            Some(files) => (self.download(&change, &*files, fetcher, clock).await?, files.url(&change)),
+            None => match self.download(&change, &FolderFiles, fetcher, clock).await {
+                Ok(end) => (end, FolderFiles.url(&change)),
+                Err(error) => {
+                    self.abandon(FollowError::Usage(error.to_string()));
+                    return Ok(());
+                }
+            },
+        };
+        match end {
+            // The file is continued by the next run. Nothing after this change may be delivered before it.
+            None => self.abandoned = true,
+            Some(DownloadEnd::Complete { size }) => {
+                self.add(Event::Change(Box::new(change.downloaded(url, size))));
+            }
+            Some(DownloadEnd::Refused(why)) => {
+                let id = &change.change.item.id;
+                self.add(Event::Warning(format!("item {id:?} keeps the address of its file: {why}")));
+                self.add(Event::Change(Box::new(change.change)));
+            }
+            Some(DownloadEnd::Failed { error, retry_after }) => {
+                self.retry_after = retry_after;
+                self.abandon(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Downloads the file of a change; `None` if the stop signal ended it.
+    async fn download<E: Send>(
+        &mut self,
+        change: &FileChange,
+        files: &dyn FileStore<E>,
+        fetcher: &Fetcher,
+        clock: &dyn DriverClock,
+    ) -> Result<Option<DownloadEnd>, E> {
         let output = &mut *self.output;
         let mut tell = |news| match news {
             DownloadNews::Failed(error) => output.notice(FollowNotice::Failed(error)),
@@ -144,26 +185,9 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
                 output.progress(&text);
             }
         };
-        let downloaded = tokio::select! {
-            downloaded = download(&change, fetcher, clock, &mut tell) => downloaded,
-            // The file is continued by the next run. Nothing after this change may be delivered before it.
-            () = stopped(self.stop) => {
-                self.abandoned = true;
-                return;
-            }
-        };
-        match downloaded {
-            Ok(DownloadEnd::Complete { size }) => self.add(Event::Change(Box::new(change.downloaded(size)))),
-            Ok(DownloadEnd::Refused(why)) => {
-                let id = &change.change.item.id;
-                self.add(Event::Warning(format!("item {id:?} keeps the address of its file: {why}")));
-                self.add(Event::Change(Box::new(change.change)));
-            }
-            Ok(DownloadEnd::Failed { error, retry_after }) => {
-                self.retry_after = retry_after;
-                self.abandon(error);
-            }
-            Err(error) => self.abandon(FollowError::Usage(error.to_string())),
+        tokio::select! {
+            downloaded = download(change, files, fetcher, clock, &mut tell) => downloaded.map(Some),
+            () = stopped(self.stop) => Ok(None),
         }
     }
 

@@ -12,6 +12,7 @@ use towpath_proto::follow::{Checker, FeedReset, FollowError, Followed, Follower,
 use super::clock::{DriverClock, SystemClock};
 use super::delivery_batch::DeliveryBatch;
 use super::fetch::Fetcher;
+use super::large_files::FileStore;
 use super::listen::{CallQueue, PendingCall};
 use super::request_driver::{ExchangeProgress, RequestDriver};
 use super::response_hints::ResponseHints;
@@ -42,6 +43,11 @@ pub trait Output: Send {
     /// Called in order with the changes, before the checkpoint that covers it. So it may be repeated after a crash.
     fn reset(&mut self, _reset: FeedReset) -> impl Future<Output = Result<(), Self::Error>> + Send {
         std::future::ready(Ok(()))
+    }
+
+    /// Returns the store of the files that changes name, if it is not their folders.
+    fn files(&self) -> Option<Arc<dyn FileStore<Self::Error>>> {
+        None
     }
 
     /// Reports a warning or an error to the operator.
@@ -239,23 +245,23 @@ async fn take_events<F: Follower + ?Sized, O: Output>(
             return Ok(());
         }
         let (fetcher, clock) = (requests.fetcher(), requests.clock());
-        answer_during(batch.fetch_file(&fetcher, &*clock), follower, calls).await;
+        answer_during(batch.fetch_file(&fetcher, &*clock), follower, calls).await?;
         // A fleet polls the feed again then.
         requests.hints.retry_after = batch.retry_after.or(requests.hints.retry_after);
     }
 }
 
 /// Answers a hub's calls until a download ends.
-async fn answer_during<F: Follower + ?Sized>(
-    fetching: impl Future<Output = ()>,
+async fn answer_during<F: Follower + ?Sized, T>(
+    fetching: impl Future<Output = T>,
     follower: &mut F,
     calls: &mut CallQueue,
-) {
+) -> T {
     let mut room = CALLS_DURING_DOWNLOAD;
     tokio::pin!(fetching);
     loop {
         tokio::select! {
-            () = &mut fetching => return,
+            fetched = &mut fetching => return fetched,
             pending = calls.next() => match room.checked_sub(pending.call.body.len()) {
                 Some(left) => {
                     room = left;

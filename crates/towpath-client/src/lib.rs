@@ -129,7 +129,7 @@ pub use drive::{FollowNotice, FollowSummary, Output, drive, drive_check, drive_w
 pub use fetch::{FetchOptions, Fetcher, FullResponse, StreamingResponse};
 pub use first_attempt::FirstAttempt;
 pub use follow::{Checkpoint, Follow, FollowEvent, FollowStream};
-pub use large_files::large_folder;
+pub use large_files::{FilePart, FileStore, OpenedFile, StoredBytes, large_folder};
 pub use listen::{CallQueue, ListenError, PendingCall, listen};
 pub use memory_budget::{BodyShare, MemoryBudget, ReadingShare};
 pub use protocol::{

@@ -5,6 +5,8 @@
 //! [`Event::File`]: towpath_proto::follow::Event::File
 
 mod download;
+mod file_store;
+mod folder;
 mod partial_file;
 
 use std::collections::HashMap;
@@ -15,6 +17,8 @@ use towpath_proto::follow::{LargePart, LargeStep};
 use url::Url;
 
 pub(crate) use self::download::{DownloadNews, download};
+pub use self::file_store::{FilePart, FileStore, OpenedFile, StoredBytes};
+pub(crate) use self::folder::FolderFiles;
 use self::partial_file::PartialFile;
 
 /// A file that cannot be written. The user's disk is at fault.

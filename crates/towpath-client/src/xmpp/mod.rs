@@ -106,7 +106,7 @@ pub async fn drive_node<O: Output>(
         }
         batch.take_events(follower, &ResponseHints::default()).await?;
         while batch.awaits_file() {
-            batch.fetch_file(fetcher, &SystemClock).await;
+            batch.fetch_file(fetcher, &SystemClock).await?;
             batch.take_events(follower, &ResponseHints::default()).await?;
         }
         if follower.is_finished() || batch.abandoned {

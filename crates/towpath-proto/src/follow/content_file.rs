@@ -52,12 +52,22 @@ pub struct FileChange {
 }
 
 impl FileChange {
-    /// Returns the change, whose first attachment is now the downloaded file.
-    pub fn downloaded(self, size: u64) -> Followed {
-        let Self { mut change, file, folder } = self;
-        let described = first_attachment(&change.item).unwrap_or_default();
+    /// Returns the address of the file in its folder.
+    pub fn url_in_folder(&self) -> String {
+        format!("{}{}", self.folder.base, self.file.sha256)
+    }
+
+    /// Returns the file as the publisher describes it, with its name and media type.
+    pub fn described(&self) -> Attachment {
+        first_attachment(&self.change.item).unwrap_or_default()
+    }
+
+    /// Returns the change, whose first attachment is now the downloaded file at `url`.
+    pub fn downloaded(self, url: String, size: u64) -> Followed {
+        let described = self.described();
+        let Self { mut change, file, .. } = self;
         if let Some(first) = change.item.extra.get_mut(ATTACHMENTS).and_then(|list| list.get_mut(0)) {
-            *first = stored_file(&folder.base, &file.sha256, size, described);
+            *first = stored_file(url, &file.sha256, size, described);
         }
         change
     }
@@ -95,13 +105,12 @@ pub(crate) fn add_file(item: &mut Item, base: &str, sha256: &str, media_type: St
     let described = Attachment { media_type: Some(media_type), ..Attachment::default() };
     let list = item.extra.entry(ATTACHMENTS).or_insert_with(|| Value::Array(Vec::new()));
     if let Value::Array(list) = list {
-        list.insert(0, stored_file(base, sha256, size, described));
+        list.insert(0, stored_file(format!("{base}{sha256}"), sha256, size, described));
     }
 }
 
-/// Returns the attachment of a file in a folder, by which programs that read lines find it.
-fn stored_file(base: &str, sha256: &str, size: u64, described: Attachment) -> Value {
-    let url = format!("{base}{sha256}");
+/// Returns the attachment of a file that was stored, by which programs that read lines find it.
+fn stored_file(url: String, sha256: &str, size: u64, described: Attachment) -> Value {
     let file = Attachment { url, size: Some(size), sha256: Some(sha256.to_owned()), ..described };
     // Text and a number: writing them cannot fail.
     serde_json::to_value(file).unwrap_or_default()
@@ -177,7 +186,8 @@ mod tests {
         else {
             panic!("not a file");
         };
-        let line: Value = serde_json::from_slice(&change.downloaded(7).line_json()).unwrap();
+        let url = change.url_in_folder();
+        let line: Value = serde_json::from_slice(&change.downloaded(url, 7).line_json()).unwrap();
         let local = format!("file:///large/{DIGEST}");
         assert_eq!(
             line["item"],

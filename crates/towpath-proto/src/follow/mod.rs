@@ -28,7 +28,7 @@ mod time;
 pub use backoff::Backoff;
 pub(crate) use content_file::add_file;
 pub use content_file::{ContentFile, ContentFolder, FileChange};
-pub use download::{BodyUse, ChunkUse, Download, DownloadEnd, DownloadStep};
+pub use download::{BodyUse, ChunkUse, Download, DownloadEnd, DownloadStep, FileLimit};
 pub use exchange::{
     Call, Checker, Event, Exchange, FeedReset, FollowError, Followed, Follower, LargePart, LargeStep, Reply,
     Request, RequestId, ResponseHead, TOWPATH_FEED, TOWPATH_RESET, TransferError, after_colon, retry_after,

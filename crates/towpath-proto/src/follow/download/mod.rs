@@ -35,7 +35,7 @@ const MAX_MISMATCHES: u32 = 2;
 #[derive(Debug, Clone)]
 pub struct Download {
     file: ContentFile,
-    max_file: u64,
+    limit: FileLimit,
     once: bool,
     stored: StoredPart,
     phase: Phase,
@@ -49,6 +49,15 @@ pub struct Download {
     mismatches: u32,
     /// The last failure, to be reported.
     failure: Option<FollowError>,
+}
+
+/// Limit of a file's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileLimit {
+    /// Largest file, in bytes.
+    pub bytes: u64,
+    /// Name of the setting, for the message about a larger file.
+    pub name: &'static str,
 }
 
 /// Beginning of the file, as the driver has stored it.
@@ -123,11 +132,11 @@ pub enum ChunkUse {
 }
 
 impl Download {
-    /// Starts a download of at most `max_file` bytes. With `once` it gives up after a few failures in a row.
-    pub fn new(file: ContentFile, max_file: u64, once: bool) -> Self {
+    /// Starts a download. With `once` it gives up after a few failures in a row.
+    pub fn new(file: ContentFile, limit: FileLimit, once: bool) -> Self {
         let mut download = Self {
             file,
-            max_file,
+            limit,
             once,
             stored: StoredPart::default(),
             phase: Phase::Ready,
@@ -144,7 +153,7 @@ impl Download {
     /// Continues with bytes that an earlier run stored: their number, digest and strong entity tag.
     #[must_use]
     pub fn resume(mut self, length: u64, sha256: Sha256, etag: Option<String>) -> Self {
-        if length <= self.max_file.min(self.size().unwrap_or(u64::MAX)) {
+        if length <= self.limit.bytes.min(self.size().unwrap_or(u64::MAX)) {
             self.stored = StoredPart { length, sha256, etag };
             self.longest = length;
         }
@@ -359,13 +368,11 @@ impl Download {
 
     /// Ends the download if the file is larger than allowed; true then.
     fn refuse_size(&mut self, size: u64) -> bool {
-        let is_too_large = size > self.max_file;
+        let FileLimit { bytes, name } = self.limit;
+        let is_too_large = size > bytes;
         if is_too_large {
-            let limit = self.max_file;
-            self.refuse(format!(
-                "{}: the file is larger than {limit} bytes (limit: file_mib)",
-                self.file.url
-            ));
+            let url = &self.file.url;
+            self.refuse(format!("{url}: the file is larger than {bytes} bytes (limit: {name})"));
         }
         is_too_large
     }

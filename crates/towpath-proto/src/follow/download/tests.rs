@@ -30,7 +30,8 @@ impl Driver {
     fn of(content: &[u8], size: Option<u64>, once: bool) -> Self {
         let file = ContentFile { url: URL.into(), size, sha256: digest(content) };
         let now = Now::simulated(Timestamp::from_second(1_700_000_000).unwrap());
-        Self { download: Download::new(file, LIMIT, once), file: Vec::new(), now }
+        let limit = FileLimit { bytes: LIMIT, name: "file_mib" };
+        Self { download: Download::new(file, limit, once), file: Vec::new(), now }
     }
 
     fn new(content: &[u8]) -> Self {
