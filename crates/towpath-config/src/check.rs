@@ -213,6 +213,9 @@ impl SourceConfig {
         match (&self.url, &self.follow) {
             (Some(_), Some(_)) => Err("source has both url and follow; use one of them".into()),
             (None, None) => Err("source has neither url nor follow".into()),
+            (Some(_), None) if self.large_content => {
+                Err("source.large_content is for a source that is followed".into())
+            }
             (Some(url), None) if self.push && (local_path(url).is_some() || self.body.is_some()) => {
                 Err("source.push needs a source that is read by GET over HTTP".into())
             }

@@ -37,6 +37,9 @@ pub struct SourceConfig {
     /// Feeds, Atom, RSS and JSON Feed so. A document is polled when its hub delivers, and else every ten intervals; without
     /// a hub it is polled as before.
     pub push: bool,
+    /// Copies contents that the mirrored feed keeps as files, up to `[server] large_content_mib` each. The items then have
+    /// addresses of this server. Without it they keep the addresses of the mirrored feed.
+    pub large_content: bool,
     /// Format of the document.
     pub format: SourceFormat,
     /// Poll interval, also of a mirror whose protocol polls.
@@ -81,6 +84,7 @@ impl Default for SourceConfig {
             url: None,
             follow: None,
             push: false,
+            large_content: false,
             format: SourceFormat::Auto,
             every: None,
             complete: false,

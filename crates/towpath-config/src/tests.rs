@@ -141,7 +141,7 @@ fn a_feed_that_is_followed_has_no_keys_of_one_that_is_polled() {
         let name = key.split(' ').next().unwrap();
         assert!(text.contains(&format!("source.{name} is for a source that is polled")), "{key}: {text}");
     }
-    let meant = "every = \"1m\"\npush = true\nenabled = false\nheaders = { Authorization = \"Bearer x\" }";
+    let meant = "every = \"1m\"\npush = true\nlarge_content = true\nenabled = false\nheaders = { Authorization = \"Bearer x\" }";
     let config = parse(&source(meant)).unwrap();
     let headers = config.feeds[0].source.as_ref().unwrap().header_map();
     assert_eq!(headers["authorization"], "Bearer x");
@@ -150,6 +150,12 @@ fn a_feed_that_is_followed_has_no_keys_of_one_that_is_polled() {
     assert_eq!((limits.max_document, limits.document.items, limits.max_entity), (Some(1 << 20), 1, 2 << 20));
     assert_eq!(config.feeds[0].source.as_ref().unwrap().read_limits(), ReadLimits::default());
     assert!(error(&source("headers = { \"a b\" = \"c\" }")).contains("cannot be sent"));
+}
+
+#[test]
+fn a_polled_document_has_no_files_to_copy() {
+    let text = error("[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"http://host/x\"\nlarge_content = true\n");
+    assert!(text.contains("source.large_content is for a source that is followed"), "{text}");
 }
 
 #[test]

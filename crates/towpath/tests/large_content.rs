@@ -19,13 +19,15 @@ use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, send};
 const CONFIG: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"films\"\n";
 
 /// Server of files, in the background.
-struct FileServer {
-    server: RawServer,
+pub(crate) struct FileServer {
+    pub(crate) server: RawServer,
     _runtime: Runtime,
 }
 
 impl FileServer {
-    fn start(script: impl Fn(&ReceivedRequest) -> Vec<ScriptStep> + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(
+        script: impl Fn(&ReceivedRequest) -> Vec<ScriptStep> + Send + Sync + 'static,
+    ) -> Self {
         let runtime = Runtime::new().unwrap();
         let server = runtime.block_on(RawServer::start(script));
         Self { server, _runtime: runtime }
@@ -47,7 +49,7 @@ fn digest() -> String {
     Sha256::digest(content()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn publish(server: &TestServer, feed: &str, lines: &[Value]) {
+pub(crate) fn publish(server: &TestServer, feed: &str, lines: &[Value]) {
     let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let answer = server.ask("POST", &format!("/feeds/{feed}/items"), &[], body.as_bytes());
     assert!(matches!(answer.status, 200 | 201), "{}", answer.text());

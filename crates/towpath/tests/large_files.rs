@@ -176,6 +176,12 @@ impl<'a> Tus<'a> {
     }
 }
 
+/// Publishes a file of the feed `films` by a resumable upload.
+pub(crate) fn upload(server: &TestServer, metadata: &[(&str, &str)], whole: &[u8]) {
+    let sent = Tus::create(server, whole.len(), metadata).patch(0, &[], whole);
+    assert_eq!(sent.status, 204, "{}", sent.text());
+}
+
 #[test]
 fn an_upload_survives_a_kill_and_becomes_the_item() {
     let dir = TestFolder::new(CONFIG);

@@ -54,6 +54,7 @@ mod log_retention;
 mod logs;
 mod metrics;
 mod mirror;
+mod mirror_files;
 mod mirror_pairs;
 mod nodes;
 mod openapi;

@@ -4,10 +4,32 @@ use std::path::Path;
 
 use crate::engine::Engine;
 
+/// The disk is too full.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the disk is too full for {bytes} bytes more: {} MiB are free, and {} MiB are reserved; free some space",
+    free >> 20,
+    reserved >> 20
+)]
+pub(crate) struct NoRoom {
+    bytes: u64,
+    free: u64,
+    reserved: u64,
+}
+
 impl Engine {
     /// Returns the free space in bytes that this process may use; `None` if the system does not say.
     pub(crate) fn free_disk(&self) -> Option<u64> {
         free_space(&self.config.server.data)
+    }
+
+    /// Checks that the disk has room for so many bytes more, beside what is reserved.
+    pub(crate) fn check_room(&self, bytes: u64) -> Result<(), NoRoom> {
+        let reserved = self.config.server.reserve_mib.saturating_mul(1 << 20);
+        match self.free_disk() {
+            Some(free) if free < bytes.saturating_add(reserved) => Err(NoRoom { bytes, free, reserved }),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ pub(crate) mod change_counts;
 pub(crate) mod changed_feeds;
 pub(crate) mod check_pool;
 pub(crate) mod client_address;
-mod disk;
+pub(crate) mod disk;
 mod extensions;
 mod failures;
 mod feed;

@@ -9,7 +9,7 @@ use towpath_proto::{FeedId, Item, NewChange};
 use towpath_store::{Expected, Store, Table};
 
 use super::upload::{LIFETIME, Stage, Upload, prefix};
-use super::{content_key, of_item};
+use super::{is_named, of_item};
 use crate::engine::publish::{Published, publish};
 use crate::engine::roles::{self, Lease};
 use crate::engine::table_scan::TableScan;
@@ -79,7 +79,8 @@ async fn clean(
 /// Returns true for an upload that goes.
 fn is_due(upload: &Upload, run: &str, is_shared: bool, now: Timestamp) -> bool {
     // On a shared store other nodes receive requests, too.
-    let is_of_earlier_run = !is_shared && upload.row.resumable.is_none() && upload.row.run != run;
+    let is_single = upload.row.resumable.is_none() && upload.row.download.is_none();
+    let is_of_earlier_run = !is_shared && is_single && upload.row.run != run;
     is_of_earlier_run || upload.row.stage == Stage::Removing || upload.row.expires <= now
 }
 
@@ -111,9 +112,8 @@ async fn end(engine: &Engine, upload: &mut Upload) -> Result<(), StoreError> {
     let store = engine.store.as_ref();
     let Stage::Stored { key, is_new: true } = &upload.row.stage else { return upload.remove(store).await };
     let latest = store.latest(&upload.feed, &upload.row.item).await?;
-    let named = latest.and_then(|change| content_key(&change.item, &upload.feed));
     debug_assert!(key.starts_with(&of_item(&upload.row.item)));
-    match named.as_ref() == Some(key) {
+    match latest.is_some_and(|change| is_named(&change.item, &upload.feed, key)) {
         true => upload.forget(store).await,
         false => upload.discard(store).await,
     }
@@ -143,7 +143,8 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::engine::attachments::{Resumable, UploadWriter};
+    use crate::engine::attachments::upload::Download;
+    use crate::engine::attachments::{Resumable, UploadWriter, list};
 
     async fn engine() -> Arc<Engine> {
         let store = Arc::new(MemoryStore::new(Arc::new(Timestamp::now)));
@@ -182,5 +183,38 @@ mod tests {
         let after = now.checked_add(LIFETIME + SignedDuration::from_secs(60)).unwrap();
         clean(&engine, &lease, after, PATIENCE).await.unwrap();
         assert_eq!(left().await, (0, 0));
+    }
+
+    /// A mirror continues its downloads, and appends the items of those that are complete, after a restart.
+    #[tokio::test]
+    async fn downloads_of_mirrors_outlast_a_restart() {
+        let (engine, lease) = (engine().await, Lease::alone("upkeep"));
+        let (store, now) = (engine.store.as_ref(), engine.now());
+        let after = now.checked_add(LIFETIME + SignedDuration::from_secs(60)).unwrap();
+        let count = async |stage| {
+            let uploads = unfinished(store, None).await.unwrap().len();
+            (stage, uploads, list(store, &FeedId::new("films").unwrap()).await.unwrap().len())
+        };
+        for is_appended in [false, true] {
+            let mut whole = upload(&engine, false, "").await;
+            let mut part = upload(&engine, false, "").await;
+            for one in [&mut whole, &mut part] {
+                one.row.download = Some(Download { sha256: "x".into(), etag: None });
+                one.save(store).await.unwrap();
+            }
+            let file = whole.keep(store).await.unwrap();
+            if is_appended {
+                let mut item = Item::new("a");
+                let mut described = file.content(&engine, &whole.feed, "text/plain", 3_000_000);
+                // As the publisher has it.
+                described["title"] = json!("a.txt");
+                item.extra.insert("attachments".into(), json!([described]));
+                publish(store, &whole.feed, Expected::Any, vec![NewChange::put(item)]).await.unwrap();
+            }
+            clean(&engine, &lease, now, SignedDuration::ZERO).await.unwrap();
+            assert_eq!(count("restart").await, ("restart", 1, 1));
+            clean(&engine, &lease, after, PATIENCE).await.unwrap();
+            assert_eq!(count("a day later").await, ("a day later", 0, usize::from(is_appended)));
+        }
     }
 }

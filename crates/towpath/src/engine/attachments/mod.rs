@@ -4,28 +4,34 @@
 
 mod chunks;
 mod cleanup;
+mod mirrored;
 #[cfg(test)]
 mod tests;
 mod upload;
 mod verify;
+mod writer;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use towpath_proto::{Content, FeedId, Item};
+use towpath_proto::{Content, FeedId, Item, Op};
 use towpath_store::{Store, Table, TableWrite};
 
 pub(crate) use self::chunks::ChunkedFile;
 pub(crate) use self::cleanup::{finish, run, unfinished};
-pub(crate) use self::upload::{Resumable, Stage, Upload, UploadWriter};
+pub(crate) use self::mirrored::{MirroredFile, MirroredPart, OpenedMirror, open as open_mirrored};
+pub(crate) use self::upload::{Resumable, Stage, Upload};
 pub(crate) use self::verify::{repair, verify};
+pub(crate) use self::writer::UploadWriter;
 use super::Engine;
 use super::table_scan::TableScan;
 use crate::store_error::StoreError;
 
 /// Bytes of the digest of an item's id.
 const ID_DIGEST: usize = 8;
+/// Longest name of a file, in bytes.
+const MAX_NAME: usize = 200;
 
 /// A file of an item.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +49,7 @@ impl Attachment {
     }
 
     /// Names a file by its item and the SHA-256 of its bytes, in hex.
-    fn of_digest(id: &str, name: String, sha256: &str) -> Self {
+    pub(crate) fn of_digest(id: &str, name: String, sha256: &str) -> Self {
         Self { key: format!("{}{sha256}", of_item(id)), name }
     }
 
@@ -63,6 +69,20 @@ impl Attachment {
         let name = utf8_percent_encode(&self.name, NON_ALPHANUMERIC);
         format!("/feeds/{feed}/attachments/{}/{name}", self.key)
     }
+}
+
+/// Returns the name of a file without folders: browsers may send a path, and ids may look like one.
+pub(crate) fn file_name(given: &str) -> String {
+    let name = given.rsplit(['/', '\\']).next().unwrap_or_default();
+    let name: String = name
+        .chars()
+        .filter(|c| !c.is_control())
+        .scan(0, |length, c| {
+            *length += c.len_utf8();
+            (*length <= MAX_NAME).then_some(c)
+        })
+        .collect();
+    if name.is_empty() || name == "." || name == ".." { "file".to_owned() } else { name }
 }
 
 /// Returns the first part of the keys of an item's files.
@@ -127,6 +147,14 @@ pub(crate) async fn load(
     }
 }
 
+/// Returns the size of a file; `None` if there is none with the key.
+pub(crate) async fn size(store: &dyn Store, feed: &FeedId, key: &str) -> Result<Option<u64>, StoreError> {
+    Ok(record(store, feed, key).await?.map(|file| match file {
+        KeptFile::Whole(content) => content.bytes.len() as u64,
+        KeptFile::Chunked(file) => file.size,
+    }))
+}
+
 async fn record(store: &dyn Store, feed: &FeedId, key: &str) -> Result<Option<KeptFile>, StoreError> {
     if !is_key(key) {
         return Ok(None);
@@ -164,6 +192,14 @@ pub(crate) fn content_key(item: &Item, feed: &FeedId) -> Option<String> {
     is_own.then(|| key.to_owned())
 }
 
+/// Returns true if an attachment of an item is the file with a key.
+fn is_named(item: &Item, feed: &FeedId, key: &str) -> bool {
+    let path = format!("/feeds/{feed}/attachments/{key}/");
+    let attachments = item.extra.get("attachments").and_then(Value::as_array);
+    let mut urls = attachments.into_iter().flatten().filter_map(|one| one.get("url")?.as_str());
+    urls.any(|url| url.contains(&path))
+}
+
 /// Lists the files of a feed, by their keys.
 pub(crate) async fn list(store: &dyn Store, feed: &FeedId) -> Result<Vec<Attachment>, StoreError> {
     let prefix = name_row(feed, "");
@@ -179,10 +215,32 @@ pub(crate) async fn list(store: &dyn Store, feed: &FeedId) -> Result<Vec<Attachm
     Ok(files)
 }
 
+/// Removes the files of those items that are deleted now.
+pub(crate) async fn forget_deleted(
+    store: &dyn Store,
+    feed: &FeedId,
+    ids: &[String],
+) -> Result<(), StoreError> {
+    if !has_files(store, feed, ids).await? {
+        return Ok(());
+    }
+    for id in ids {
+        if store.latest(feed, id).await?.is_none_or(|change| change.op == Op::Delete) {
+            forget(store, feed, std::slice::from_ref(id)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns false if none of the items can have files.
+async fn has_files(store: &dyn Store, feed: &FeedId, ids: &[String]) -> Result<bool, StoreError> {
+    // Most feeds have no files: then deleting thousands of items costs one read.
+    Ok(!ids.is_empty() && !store.scan(Table::Documents, &bytes_row(feed, ""), None, 1).await?.is_empty())
+}
+
 /// Removes the files of deleted items.
 pub(crate) async fn forget(store: &dyn Store, feed: &FeedId, ids: &[String]) -> Result<(), StoreError> {
-    // Most feeds have no files: then deleting thousands of items costs one read.
-    if ids.is_empty() || store.scan(Table::Documents, &bytes_row(feed, ""), None, 1).await?.is_empty() {
+    if !has_files(store, feed, ids).await? {
         return Ok(());
     }
     for id in ids {

@@ -3,7 +3,7 @@
 //! A row tells how far an upload came. It is written together with the chunks, so it never tells of bytes that are not
 //! there. Each write names the row that it replaces, so of two writers of one upload, on one node or two, one fails.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use sha2::digest::common::hazmat::SerializableState as _;
@@ -14,13 +14,8 @@ use towpath_store::{Precondition, Store, Table, TableWrite};
 
 use super::chunks::{self, CHUNK, ChunkedFile};
 use super::{Attachment, bytes_row, chunked_record, name_row};
-use crate::blocking::blocking;
 use crate::store_error::StoreError;
 
-/// Bytes that are written with one sync.
-const GROUP: usize = 4 << 20;
-/// Groups after which the store is to have them out of memory.
-const FLUSHED_TOGETHER: u32 = 4;
 /// Time after its last write at which an upload that nobody ended is removed.
 pub(crate) const LIFETIME: SignedDuration = SignedDuration::from_hours(24);
 
@@ -54,6 +49,16 @@ pub(crate) struct Resumable {
     pub(crate) metadata: String,
 }
 
+/// Parameters of a mirror's download of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Download {
+    /// SHA-256 of the whole file, in hex, as the publisher describes it.
+    pub(crate) sha256: String,
+    /// Strong entity tag of the file that the stored bytes are from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) etag: Option<String>,
+}
+
 /// State of an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UploadRow {
@@ -68,17 +73,20 @@ pub(crate) struct UploadRow {
     /// Bytes that are stored.
     pub(crate) offset: u64,
     /// State of SHA-256 after these bytes, in hex.
-    digest: String,
+    pub(super) digest: String,
     /// Bytes up to which there may be chunks, stored and counted or not.
-    reached: u64,
+    pub(super) reached: u64,
     /// Number of writes of the row.
     // Two writers that read equal rows must not both write.
     writes: u64,
     pub(crate) expires: Timestamp,
     pub(crate) stage: Stage,
-    /// `None` for a single request, which nobody resumes.
+    /// `None` for a single request, which nobody resumes, and for a download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resumable: Option<Resumable>,
+    /// Set for a download, which the mirror of the feed resumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) download: Option<Download>,
     /// Run of the server that receives a single request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) run: String,
@@ -109,6 +117,7 @@ impl Upload {
             expires: expiry(now),
             stage: Stage::Receiving,
             resumable: None,
+            download: None,
             run: String::new(),
         };
         Self { feed: feed.clone(), id: hex::encode(unguessable().to_be_bytes()), row, stored: None }
@@ -164,7 +173,7 @@ impl Upload {
     }
 
     /// Writes the row with other rows, if no other writer came first.
-    async fn write(
+    pub(super) async fn write(
         &mut self,
         store: &dyn Store,
         mut rows: Vec<TableWrite>,
@@ -176,6 +185,31 @@ impl Upload {
         store.write(rows, also.into_iter().chain([self.unchanged()]).collect()).await?;
         (self.row, self.stored) = (row, Some(value));
         Ok(())
+    }
+
+    /// Returns an upload of the same file that has nothing yet.
+    pub(super) fn anew(&self, now: Timestamp) -> Self {
+        let UploadRow { item, name, media_type, .. } = &self.row;
+        let mut upload = Self::new(&self.feed, item, name.clone(), media_type.clone(), now);
+        upload.row.length = self.row.length;
+        upload.row.download.clone_from(&self.row.download);
+        upload
+    }
+
+    /// Returns true if there is a row of it.
+    pub(super) fn is_saved(&self) -> bool {
+        self.stored.is_some()
+    }
+
+    /// Returns the digest of the bytes that are stored.
+    pub(crate) fn digest(&self) -> Result<Sha256, StoreError> {
+        digest(&self.row)
+    }
+
+    /// Stores the row, and postpones the removal of an upload that nobody continues.
+    pub(crate) async fn touch(&mut self, store: &dyn Store, now: Timestamp) -> Result<(), StoreError> {
+        self.row.expires = expiry(now);
+        self.save(store).await
     }
 
     /// Stores the row.
@@ -288,110 +322,14 @@ pub(super) fn prefix(feed: Option<&FeedId>) -> Vec<u8> {
     feed.map_or_else(|| UPLOADS.to_vec(), |feed| row_key(feed, ""))
 }
 
-fn expiry(now: Timestamp) -> Timestamp {
+pub(super) fn expiry(now: Timestamp) -> Timestamp {
     now.checked_add(LIFETIME).unwrap_or(now)
 }
 
 /// Returns the digest of the bytes that an upload has.
-fn digest(row: &UploadRow) -> Result<Sha256, StoreError> {
+pub(super) fn digest(row: &UploadRow) -> Result<Sha256, StoreError> {
     let damaged = || StoreError::Damaged("the digest of an upload".to_owned());
     let state = hex::decode(&row.digest).map_err(|_| damaged())?;
     let state = state.as_slice().try_into().map_err(|_| damaged())?;
     Sha256::deserialize(state).map_err(|_| damaged())
-}
-
-/// Writer of an upload's bytes.
-pub(crate) struct UploadWriter<'a> {
-    store: &'a dyn Store,
-    upload: &'a mut Upload,
-    /// Bytes from the begin of the last unfinished chunk on.
-    pending: BytesMut,
-    /// Number of those that are stored, and in the digest.
-    stored: usize,
-    digest: Sha256,
-    /// Bytes that were written, counted in the row or not.
-    position: u64,
-    /// Groups since the store was last asked to flush.
-    unflushed: u32,
-    /// The row tells of written bytes only in the end, once they were checked.
-    is_held: bool,
-}
-
-impl<'a> UploadWriter<'a> {
-    /// Goes on with an upload where it ended. Held bytes count only once [`Self::end`] is called.
-    pub(crate) async fn open(
-        store: &'a dyn Store,
-        upload: &'a mut Upload,
-        is_held: bool,
-    ) -> Result<Self, StoreError> {
-        let position = upload.row.offset;
-        let (last, stored) = (position / CHUNK as u64, (position % CHUNK as u64) as usize);
-        let mut pending = BytesMut::new();
-        if stored > 0 {
-            let chunk = store.get(Table::Documents, &chunks::key(&upload.feed, &upload.id, last)).await?;
-            // Held bytes of an attempt that failed may stand behind those that count.
-            let chunk = chunk.filter(|chunk| chunk.len() >= stored);
-            let missing = || StoreError::Damaged(format!("chunk {last} of upload {} is missing", upload.id));
-            pending.extend_from_slice(&chunk.ok_or_else(missing)?[..stored]);
-        }
-        if is_held {
-            // Before anything is written: another writer that holds its bytes would write the same chunks.
-            upload.save(store).await?;
-        }
-        let digest = digest(&upload.row)?;
-        Ok(Self { store, upload, pending, stored, digest, position, unflushed: 0, is_held })
-    }
-
-    /// Takes bytes, and stores them if they are enough for a write. Slow syncs hold the sender back.
-    pub(crate) async fn push(&mut self, mut bytes: Bytes, now: Timestamp) -> Result<(), StoreError> {
-        while !bytes.is_empty() {
-            let taken = bytes.split_to(bytes.len().min(GROUP - self.pending.len()));
-            self.pending.extend_from_slice(&taken);
-            if self.pending.len() == GROUP {
-                self.flush(now).await?;
-                self.stored = 0;
-            }
-        }
-        Ok(())
-    }
-
-    /// Stores what was given, also the part of a chunk.
-    pub(crate) async fn end(mut self, now: Timestamp) -> Result<(), StoreError> {
-        self.is_held = false;
-        self.flush(now).await
-    }
-
-    async fn flush(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let bytes = self.pending.split().freeze();
-        let fresh = bytes.slice(self.stored..);
-        let first = (self.position - self.stored as u64) / CHUNK as u64;
-        let mut digest = std::mem::take(&mut self.digest);
-        self.position += fresh.len() as u64;
-        let hashed = blocking(move || {
-            digest.update(&fresh);
-            digest
-        });
-        self.digest = hashed.await.map_err(|e| StoreError::Encode(e.to_string()))?;
-        let Upload { feed, id, row, .. } = &mut *self.upload;
-        let chunk = |index: u64, from: usize| TableWrite {
-            table: Table::Documents,
-            key: chunks::key(feed, id, first + index),
-            value: Some(bytes.slice(from..bytes.len().min(from + CHUNK))),
-        };
-        let rows =
-            (0..).zip((0..bytes.len()).step_by(CHUNK)).map(|(index, from)| chunk(index, from)).collect();
-        row.reached = row.reached.max(self.position);
-        row.expires = expiry(now);
-        if !self.is_held {
-            row.offset = self.position;
-            row.digest = hex::encode(self.digest.serialize());
-        }
-        self.upload.write(self.store, rows, None).await?;
-        self.unflushed += 1;
-        if self.unflushed == FLUSHED_TOGETHER {
-            self.unflushed = 0;
-            self.store.flush_documents().await;
-        }
-        Ok(())
-    }
 }

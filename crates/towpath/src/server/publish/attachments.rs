@@ -10,7 +10,7 @@ use towpath_proto::Content;
 
 use crate::document::prebuilt::{Document, Valid};
 use crate::document::route_error::RouteError;
-use crate::engine::attachments::{self, Attachment, KeptFile};
+use crate::engine::attachments::{self, Attachment, KeptFile, file_name};
 use crate::engine::request::known_feed;
 use crate::engine::{Engine, Feed};
 use crate::server::file_response;
@@ -20,8 +20,6 @@ use crate::store_error::StoreError;
 
 /// Largest file, in bytes.
 const MAX_FILE: usize = 16 << 20;
-/// Longest name of a file, in bytes.
-const MAX_NAME: usize = 200;
 
 /// File as it was uploaded.
 #[derive(Debug)]
@@ -58,20 +56,6 @@ impl UploadedFile {
             .map_err(|e| RouteError::bad_request(format!("file {name:?}: {e}")))?;
         Ok(StoredFile { file: Attachment::new(id, name, &bytes), media_type, bytes })
     }
-}
-
-/// Returns the name of a file without folders: browsers may send a path, and ids may look like one.
-pub(in crate::server) fn file_name(given: &str) -> String {
-    let name = given.rsplit(['/', '\\']).next().unwrap_or_default();
-    let name: String = name
-        .chars()
-        .filter(|c| !c.is_control())
-        .scan(0, |length, c| {
-            *length += c.len_utf8();
-            (*length <= MAX_NAME).then_some(c)
-        })
-        .collect();
-    if name.is_empty() || name == "." || name == ".." { "file".to_owned() } else { name }
 }
 
 impl StoredFile {

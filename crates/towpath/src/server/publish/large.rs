@@ -7,10 +7,9 @@ use http::Request;
 use http::header::EXPECT;
 use hyper::body::{Body as _, Incoming};
 
-use super::attachments::file_name;
 use super::limits::MAX_CONTENT;
 use crate::document::route_error::{RouteError, RouteErrorKind};
-use crate::engine::attachments::{Attachment, Upload, UploadWriter};
+use crate::engine::attachments::{Attachment, Upload, UploadWriter, file_name};
 use crate::engine::request_body::BodyReader;
 use crate::engine::{Engine, Feed};
 
@@ -150,14 +149,5 @@ fn too_large(limit: u64) -> RouteError {
 ///
 /// A disk that is too full. Without the check gigabytes would be received in vain.
 pub(in crate::server) fn check_room(engine: &Engine, bytes: u64) -> Result<(), RouteError> {
-    let reserved = engine.config.server.reserve_mib.saturating_mul(1 << 20);
-    let Some(free) = engine.free_disk().filter(|free| *free < bytes.saturating_add(reserved)) else {
-        return Ok(());
-    };
-    let detail = format!(
-        "the disk is too full for {bytes} bytes more: {} MiB are free, and {} MiB are reserved; free some space",
-        free >> 20,
-        reserved >> 20
-    );
-    Err(RouteError::new(RouteErrorKind::Store, detail))
+    engine.check_room(bytes).map_err(|e| RouteError::new(RouteErrorKind::Store, e.to_string()))
 }

@@ -16,10 +16,10 @@ use super::part::{PART, Part, publish, receive, take};
 use super::wire::{EXPIRES, LENGTH, METADATA, bare, max_size, number};
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::{RouteError, RouteErrorKind};
-use crate::engine::attachments::{Resumable, Upload, unfinished};
+use crate::engine::attachments::{Resumable, Upload, file_name, unfinished};
 use crate::engine::{Engine, Feed};
 use crate::server::item_response::insert;
-use crate::server::publish::{check_room, file_name};
+use crate::server::publish::check_room;
 
 const CONCAT: HeaderName = HeaderName::from_static("upload-concat");
 const DEFERRED_LENGTH: HeaderName = HeaderName::from_static("upload-defer-length");

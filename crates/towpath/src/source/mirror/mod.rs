@@ -1,5 +1,7 @@
 //! Mirrors: feeds that follow another feed.
 
+mod error;
+mod files;
 mod run;
 
 use std::collections::VecDeque;
@@ -11,16 +13,19 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::sync::Mutex;
 use towpath_client::{
-    DiscoverError, Fetcher, FollowNotice, FollowPace, FollowerConfig, Output, Protocol, discover, drive,
+    Fetcher, FileStore, FollowNotice, FollowPace, FollowerConfig, Output, Protocol, discover, drive,
     drive_with_calls, follower, pushed_follower, redact,
 };
 use towpath_proto::follow::{Backoff, FollowError, Followed, StartFrom};
 use towpath_proto::{Change, Content, ContentHash, Item, NewChange, Op};
-use towpath_store::{AppendError, Expected, ReadError, Table, TableWrite, WriteError};
+use towpath_store::{AppendError, Expected, Table, TableWrite};
 use tracing::Instrument as _;
 
+use self::error::{MirrorError, source_failure};
+use self::files::MirrorFiles;
 use super::metrics::SourceMetrics;
 use super::state::{SourceFailure, SourceState};
+use crate::engine::attachments;
 use crate::engine::mirror_state::{MirrorState, key};
 use crate::engine::roles::{self, Lease, conditions};
 use crate::engine::{Engine, Feed};
@@ -112,52 +117,6 @@ async fn mirror(target: MirrorTarget, fetcher: Fetcher, url: String, stop: Stop)
     }
 }
 
-/// An attempt to mirror failed.
-#[derive(Debug, thiserror::Error)]
-enum MirrorError {
-    #[error(transparent)]
-    Discover(#[from] DiscoverError),
-    #[error(transparent)]
-    Follow(#[from] FollowError),
-    #[error(transparent)]
-    Append(#[from] AppendError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl MirrorError {
-    fn to_source_error(&self) -> SourceFailure {
-        let message = self.to_string();
-        let code = match self {
-            Self::Discover(DiscoverError::Transfer { source, .. }) => {
-                return SourceFailure::from_transfer(source, message);
-            }
-            Self::Discover(DiscoverError::Status { status, .. }) => {
-                return SourceFailure::from_status(*status, message);
-            }
-            Self::Discover(DiscoverError::Unknown { .. }) => "NOT_FOLLOWABLE",
-            Self::Follow(error) => return source_failure(error),
-            // The patch type is not supported, or the local item differs from the publisher's. Skipping it would corrupt
-            // the mirror, so it stops at this position.
-            Self::Append(AppendError::Patch { .. }) => "PATCH_NOT_APPLICABLE",
-            Self::Append(_) | Self::Store(_) => "STORE_ERROR",
-        };
-        SourceFailure::new(code, message)
-    }
-}
-
-impl From<ReadError> for MirrorError {
-    fn from(error: ReadError) -> Self {
-        Self::Store(error.into())
-    }
-}
-
-impl From<WriteError> for MirrorError {
-    fn from(error: WriteError) -> Self {
-        Self::Store(error.into())
-    }
-}
-
 async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop) -> Result<(), MirrorError> {
     let MirrorTarget { engine, feed, .. } = target;
     let saved = MirrorState::load(engine, feed, url).await?;
@@ -198,13 +157,16 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
     let saved =
         MirrorState { url: url.to_owned(), follows: followed_url, protocol, seq: 0, state: Value::Null };
     let mut mirror = Mirror::new(target.clone(), saved).await?;
+    let attach = |follower| if mirror.files.is_some() { MirrorFiles::attach(follower) } else { follower };
     if feed.config.source.as_ref().is_some_and(|source| source.push) && follow_protocol.has_hubs() {
         let callback = format!("{}/feeds/{}/callback", engine.base_url, feed.id());
-        let (mut follower, key) = pushed_follower(follow_protocol, config, &callback)?;
+        let (follower, key) = pushed_follower(follow_protocol, config, &callback)?;
+        let mut follower = attach(follower);
         let calls = websub::open_inbox(engine, feed, &key, &target.lease).await?;
         drive_with_calls(follower.as_mut(), fetcher, &mut mirror, stop, calls).await?;
     } else {
-        drive(follower(follow_protocol, config)?.as_mut(), fetcher, &mut mirror, stop).await?;
+        let mut follower = attach(follower(follow_protocol, config)?);
+        drive(follower.as_mut(), fetcher, &mut mirror, stop).await?;
     }
     Ok(())
 }
@@ -220,6 +182,8 @@ struct Mirror {
     seq: u64,
     /// Changes appended after the saved checkpoint, oldest first. The publisher will deliver them again.
     unconfirmed: VecDeque<AppendedChange>,
+    /// Copies of files, if there are to be any.
+    files: Option<MirrorFiles>,
 }
 
 /// Identity of an appended change, to recognise its redelivery without holding the item in memory.
@@ -273,7 +237,8 @@ impl Mirror {
             after = last.seq;
             unconfirmed.extend(page.into_iter().map(AppendedChange::from_log));
         }
-        Ok(Self { target, saved, seq: after, unconfirmed })
+        let files = MirrorFiles::of(engine, feed, &target.lease);
+        Ok(Self { target, saved, seq: after, unconfirmed, files })
     }
 
     /// Returns true if this change is the redelivery of the next unconfirmed one.
@@ -326,14 +291,19 @@ impl Output for Mirror {
         checkpoint: Option<Value>,
     ) -> Result<(), Self::Error> {
         let MirrorTarget { engine, feed, lease, .. } = self.target.clone();
-        let changes: Vec<NewChange> = changes
-            .into_iter()
-            .map(new_change)
-            .filter_map(|change| (!self.is_redelivered(&change)).then_some(change))
-            .collect();
+        let changes: Vec<NewChange> = changes.into_iter().map(new_change).collect();
+        let (deleted, present) = changes.iter().partition::<Vec<_>, _>(|change| change.op == Op::Delete);
+        let [deleted, present] = [deleted, present].map(ids);
+        let changes: Vec<NewChange> =
+            changes.into_iter().filter(|change| !self.is_redelivered(change)).collect();
         if !changes.is_empty() {
             self.append(changes).await?;
         }
+        // Of redelivered changes, too: a crash may have come between the append and this.
+        if let Some(files) = &self.files {
+            files.finish(&present).await;
+        }
+        attachments::forget_deleted(engine.store.as_ref(), feed.id(), &deleted).await?;
         let Some(state) = checkpoint else { return Ok(()) };
         self.saved.state = state;
         self.saved.seq = if engine.is_shared() { self.seq } else { engine.store.head(feed.id()).await?.seq };
@@ -341,6 +311,11 @@ impl Output for Mirror {
         let write = TableWrite { table: Table::Sources, key: key(&feed), value: Some(value.into()) };
         engine.store.write(vec![write], conditions(&lease)).await?;
         Ok(())
+    }
+
+    fn files(&self) -> Option<Arc<dyn FileStore<Self::Error>>> {
+        let files = self.files.clone()?;
+        Some(Arc::new(files))
     }
 
     fn notice(&mut self, notice: FollowNotice) {
@@ -369,14 +344,8 @@ impl Output for Mirror {
     }
 }
 
-fn source_failure(error: &FollowError) -> SourceFailure {
-    let message = error.to_string();
-    match error {
-        FollowError::Transfer { source, .. } => SourceFailure::from_transfer(source, message),
-        FollowError::Status { status, .. } => SourceFailure::from_status(*status, message),
-        FollowError::Protocol { .. } => SourceFailure::new("PROTOCOL_ERROR", message),
-        FollowError::Usage(_) => SourceFailure::new("CONFIG_ERROR", message),
-    }
+fn ids(changes: Vec<&NewChange>) -> Vec<String> {
+    changes.into_iter().map(|change| change.item.id.clone()).collect()
 }
 
 fn new_change(followed: Followed) -> NewChange {

@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
-use towpath_proto::follow::TransferError;
+use serde_json::json;
+use towpath_client::DiscoverError;
+use towpath_proto::follow::{ContentFolder, Event, FileChange, FollowError, TransferError};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
+use super::files::mirrored_file;
 use super::*;
 use crate::config::Config;
+use crate::engine::attachments::Attachment;
 use crate::engine::mirror_state;
 
 const CONFIG: &str = "[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"http://a.example/feed\"\n";
@@ -149,4 +153,57 @@ async fn changes_after_the_checkpoint_are_needed() {
     assert_eq!(needed().await, Some(2));
     mirror.deliver(vec![followed(Op::Put, "c", "x")], None).await.unwrap();
     assert_eq!(needed().await, Some(2));
+}
+
+/// The files of an item go when it is deleted, unless it came back.
+#[tokio::test]
+async fn files_of_deleted_items_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path()).await;
+    let (store, feed) = (target.engine.store.as_ref(), target.feed.id());
+    let file = Attachment::new("a", "a.txt".into(), b"text");
+    let put = || followed(Op::Put, "a", "x");
+    let delete = || followed(Op::Delete, "a", "");
+    let keep = async || store.write(attachments::keep(feed, &file, "text/plain", b"text"), Vec::new()).await;
+    let count = async || attachments::list(store, feed).await.unwrap().len();
+    keep().await.unwrap();
+    new_mirror(&target).await.deliver(vec![put(), delete()], None).await.unwrap();
+    assert_eq!(count().await, 0);
+    // A crash came after a later put, and the deletion is delivered again.
+    keep().await.unwrap();
+    new_mirror(&target).await.deliver(vec![put(), delete(), put()], None).await.unwrap();
+    assert_eq!(count().await, 1);
+    new_mirror(&target).await.deliver(vec![put(), delete()], None).await.unwrap();
+    assert_eq!(count().await, 1);
+}
+
+fn file_change(title: Option<&str>, media_type: Option<&str>, url: &str) -> FileChange {
+    let described = json!({"url": url, "title": title, "media_type": media_type, "sha256": "0".repeat(64)});
+    let mut change = followed(Op::Put, "films/a", "x");
+    change.item.content = None;
+    change.item.extra.insert("attachments".into(), json!([described]));
+    let folder = ContentFolder { base: "".into(), max_file: 1, once: false };
+    match folder.detach(Event::Change(Box::new(change))) {
+        Event::File(change) => *change,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn files_have_the_publishers_name_and_media_type() {
+    for (title, url, name) in [
+        (Some("b.mp4"), "http://a.example/f/c.mp4", "b.mp4"),
+        (Some("x/../b.mp4"), "http://a.example/f/c.mp4", "b.mp4"),
+        (None, "http://a.example/f/c%20%C3%BC%2Emp4?x=/y", "c ü.mp4"),
+        (None, "http://a.example/f/%2e%2e%2fc.mp4", "c.mp4"),
+        (None, "http://a.example/", "a"),
+    ] {
+        let found = mirrored_file(&file_change(title, Some("video/mp4"), url));
+        assert_eq!((found.file.name.as_str(), found.media_type.as_str()), (name, "video/mp4"), "{url}");
+        assert_eq!((found.item.as_str(), found.file.sha256()), ("films/a", "0".repeat(64).as_str()));
+    }
+    for media_type in [None, Some(""), Some("vidéo"), Some("text/html\r\nX: y")] {
+        let found = mirrored_file(&file_change(None, media_type, "http://a.example/f"));
+        assert_eq!(found.media_type, "application/octet-stream", "{media_type:?}");
+    }
 }

@@ -1,0 +1,155 @@
+//! Copies of contents that a mirrored feed keeps as files: kept beside the log of the mirror, as if they had been
+//! published there.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
+use towpath_client::{FilePart, FileStore, OpenedFile, StoredBytes};
+use towpath_proto::Content;
+use towpath_proto::follow::{ContentFolder, FileChange, FileLimit, Follower};
+use url::Url;
+
+use super::error::MirrorError;
+use crate::engine::attachments::{
+    Attachment, MirroredFile, MirroredPart, OpenedMirror, Upload, file_name, open_mirrored,
+};
+use crate::engine::roles::{self, Lease};
+use crate::engine::{Engine, Feed};
+
+/// Files of a mirror.
+#[derive(Clone)]
+pub(super) struct MirrorFiles {
+    engine: Arc<Engine>,
+    feed: Arc<Feed>,
+    lease: Lease,
+    kept: KeptUploads,
+}
+
+/// Uploads whose items are still to be appended.
+type KeptUploads = Arc<Mutex<Vec<Upload>>>;
+
+impl MirrorFiles {
+    /// Returns the files of a mirror that copies them.
+    pub(super) fn of(engine: &Arc<Engine>, feed: &Arc<Feed>, lease: &Lease) -> Option<Self> {
+        let source = feed.config.source.as_ref()?;
+        let (engine, feed, lease) = (engine.clone(), feed.clone(), lease.clone());
+        source.large_content.then(|| Self { engine, feed, lease, kept: KeptUploads::default() })
+    }
+
+    /// Wraps a follower, whose changes then wait for their files.
+    pub(super) fn attach(follower: Box<dyn Follower>) -> Box<dyn Follower> {
+        // The store has the limit, and an address for each file.
+        ContentFolder { base: "".into(), max_file: u64::MAX, once: false }.of(follower)
+    }
+
+    /// Ends the downloads of items that are appended.
+    pub(super) async fn finish(&self, appended: &[String]) {
+        let is_appended = |upload: &mut Upload| appended.contains(&upload.row.item);
+        let ended: Vec<Upload> = self.kept.lock().extract_if(.., is_appended).collect();
+        for mut upload in ended {
+            if let Err(e) = upload.finish(self.engine.store.as_ref()).await {
+                tracing::debug!(feed = %upload.feed, error = %e, "cannot end a download now; it is done within a day");
+            }
+        }
+    }
+}
+
+/// Returns the file of a change as the mirror keeps it.
+pub(super) fn mirrored_file(change: &FileChange) -> MirroredFile {
+    let (id, described) = (&change.change.item.id, change.described());
+    let name = described.title.or_else(|| name_in(&change.file.url));
+    let name = file_name(name.as_ref().unwrap_or(id));
+    let media_type = described
+        .media_type
+        .filter(|media_type| Content::new(media_type.as_str(), Bytes::new()).check_type().is_ok());
+    MirroredFile {
+        item: id.clone(),
+        file: Attachment::of_digest(id, name, &change.file.sha256),
+        media_type: media_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
+        size: change.file.size,
+    }
+}
+
+/// Returns the last part of a URL's path.
+fn name_in(url: &str) -> Option<String> {
+    let url = Url::parse(url).ok()?;
+    let last = url.path_segments()?.next_back().filter(|last| !last.is_empty())?;
+    Some(percent_decode_str(last).decode_utf8_lossy().into_owned())
+}
+
+#[async_trait]
+impl FileStore<MirrorError> for MirrorFiles {
+    fn limit(&self, _: &FileChange) -> FileLimit {
+        let mib = self.engine.server.load().large_content_mib;
+        FileLimit { bytes: mib.saturating_mul(1 << 20), name: "[server] large_content_mib" }
+    }
+
+    fn url(&self, change: &FileChange) -> String {
+        let Self { engine, feed, .. } = self;
+        format!("{}{}", engine.base_url, mirrored_file(change).file.path(feed.id()))
+    }
+
+    async fn open(&self, change: &FileChange) -> Result<OpenedFile<MirrorError>, MirrorError> {
+        let Self { engine, feed, lease, .. } = self;
+        // If another node has taken over the mirror, it downloads the file.
+        roles::check(lease)?;
+        match open_mirrored(engine, feed.id(), &mirrored_file(change)).await? {
+            OpenedMirror::Complete { size, upload } => {
+                self.kept.lock().extend(upload);
+                Ok(OpenedFile::Complete { size })
+            }
+            OpenedMirror::Part(mut part) => {
+                let size = change.file.size.unwrap_or_default();
+                // A larger file is refused without a byte.
+                if size <= self.limit(change).bytes {
+                    engine.check_room(size.saturating_sub(part.stored()?.0)).map_err(|source| {
+                        let url = towpath_client::redact::url(&change.file.url);
+                        MirrorError::Room { url, source }
+                    })?;
+                    part.copy_from_feed().await?;
+                }
+                Ok(OpenedFile::Part(Box::new(DownloadedPart { part, kept: self.kept.clone() })))
+            }
+        }
+    }
+}
+
+/// File of a mirror, while it is downloaded.
+struct DownloadedPart {
+    part: MirroredPart,
+    kept: KeptUploads,
+}
+
+#[async_trait]
+impl FilePart<MirrorError> for DownloadedPart {
+    async fn stored(&mut self) -> Result<StoredBytes, MirrorError> {
+        let (length, sha256, etag) = self.part.stored()?;
+        Ok(StoredBytes { length, sha256, etag })
+    }
+
+    async fn restart(&mut self, etag: Option<&str>) -> Result<(), MirrorError> {
+        Ok(self.part.restart(etag).await?)
+    }
+
+    async fn write(&mut self, bytes: Bytes) -> Result<(), MirrorError> {
+        Ok(self.part.write(bytes).await?)
+    }
+
+    async fn flush(&mut self) -> Result<(), MirrorError> {
+        Ok(self.part.flush().await?)
+    }
+
+    async fn keep(self: Box<Self>) -> Result<(), MirrorError> {
+        let Self { part, kept } = *self;
+        let upload = part.keep().await?;
+        kept.lock().push(upload);
+        Ok(())
+    }
+
+    async fn remove(self: Box<Self>) -> Result<(), MirrorError> {
+        Ok(self.part.remove().await?)
+    }
+}
