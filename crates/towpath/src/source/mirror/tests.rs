@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use towpath_client::DiscoverError;
+use towpath_client::{DiscoverError, OpenedFile};
 use towpath_proto::follow::{ContentFolder, Event, FileChange, FollowError, TransferError};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
@@ -16,7 +16,11 @@ use crate::engine::mirror_state;
 const CONFIG: &str = "[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"http://a.example/feed\"\n";
 
 async fn target(folder: &Path) -> MirrorTarget {
-    let config = Config::parse(CONFIG, Path::new("towpath.toml")).unwrap();
+    target_with(folder, CONFIG).await
+}
+
+async fn target_with(folder: &Path, config: &str) -> MirrorTarget {
+    let config = Config::parse(config, Path::new("towpath.toml")).unwrap();
     let store = EmbeddedStore::open(folder.join("data"), EmbeddedOptions::default()).unwrap();
     let engine = crate::protocols::start(config, Arc::new(store)).await.unwrap();
     let feed = engine.feed("copy").unwrap();
@@ -206,4 +210,24 @@ fn files_have_the_publishers_name_and_media_type() {
         let found = mirrored_file(&file_change(None, media_type, "http://a.example/f"));
         assert_eq!(found.media_type, "application/octet-stream", "{media_type:?}");
     }
+}
+
+/// The mirror waits before a file that the disk has no room for, and refuses one above the limit at once.
+#[tokio::test]
+async fn a_full_disk_is_told_before_the_first_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = format!("[server]\ndata = {:?}\nreserve_mib = 1000000000\n", folder.path());
+    let config = format!("{CONFIG}large_content = true\n{server}large_content_mib = 1\n");
+    let target = target_with(folder.path(), &config).await;
+    let files = new_mirror(&target).await.files().unwrap();
+    let mut change = file_change(None, None, "http://user:secret@a.example/film");
+    change.file.size = Some(1 << 20);
+    let Err(error) = files.open(&change).await else { panic!("there is room") };
+    let SourceFailure { code, message, .. } = error.to_source_error();
+    assert_eq!(code, "STORE_ERROR");
+    assert!(message.contains("a.example/film") && message.contains("free some space"), "{message}");
+    assert!(!message.contains("secret"), "{message}");
+    change.file.size = Some((1 << 20) + 1);
+    assert!(matches!(files.open(&change).await.unwrap(), OpenedFile::Part(_)));
+    assert_eq!(files.limit(&change).bytes, 1 << 20);
 }
