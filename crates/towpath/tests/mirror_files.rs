@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use crate::common::{TestFolder, TestServer, free_port, lines, stderr, wait_until};
 use crate::large_content::{FileServer, publish};
 use crate::large_files::upload;
+use crate::nodes::{TestCluster, holder_of_source};
 use crate::raw_server::{ReceivedRequest, ScriptStep, answer, send};
 
 const MIB: usize = 1 << 20;
@@ -132,13 +133,10 @@ fn start_of(asked: &ReceivedRequest) -> Option<usize> {
     asked.head.split("\r\nrange: bytes=").nth(1)?.split('-').next()?.parse().ok()
 }
 
-/// Cut after 6 MiB, then killed after 11 MiB, then told the rest.
-#[test]
-fn a_download_goes_on_after_a_cut_and_a_kill() {
-    let whole = bytes(14 * MIB + 5);
-    let (content, digest) = (whole.clone(), sha256(&whole));
-    let count = AtomicUsize::new(0);
-    let files = FileServer::start(move |asked| {
+/// Returns a server of a film of 14 MiB. It cuts the first response after 6 MiB, and sends no more than 11 MiB by the second.
+fn slow_film(whole: &[u8]) -> FileServer {
+    let (content, count) = (whole.to_vec(), AtomicUsize::new(0));
+    FileServer::start(move |asked| {
         let (start, size) = (start_of(asked).unwrap_or_default(), content.len());
         let head = if start > 0 {
             let range = format!("Content-Range: bytes {start}-{}/{size}", size - 1);
@@ -153,10 +151,25 @@ fn a_download_goes_on_after_a_cut_and_a_kill() {
             1 => vec![head, send(&content[start..11 * MIB]), pause(600_000)],
             _ => vec![head, send(&content[start..])],
         }
-    });
+    })
+}
+
+/// Checks that the third request goes on with what was stored, but for a last group at most.
+fn assert_continued(files: &FileServer) {
+    let asked = files.server.asked();
+    assert_eq!(asked.len(), 3);
+    let start = start_of(&asked[2]).unwrap();
+    assert!((11 * MIB - GROUP..=11 * MIB).contains(&start), "{start}");
+    assert!(asked[2].head.contains("\r\nif-range: \"one\"\r\n"), "{}", asked[2].head);
+}
+
+#[test]
+fn a_download_goes_on_after_a_cut_and_a_kill() {
+    let whole = bytes(14 * MIB + 5);
+    let files = slow_film(&whole);
     let origin = TestFolder::new("[[feed]]\nid = \"films\"\n");
     let server = origin.serve();
-    let item = film("film", &files.server.url("/film.mp4"), whole.len(), &digest);
+    let item = film("film", &files.server.url("/film.mp4"), whole.len(), &sha256(&whole));
     publish(&server, "films", &[json!({"id": "a"}), item, json!({"id": "b"})]);
     let folder = TestFolder::new(&mirror("copy", &format!("{}/feeds/films/items", server.base)));
     // The items have the server's address, so it keeps its port.
@@ -171,11 +184,7 @@ fn a_download_goes_on_after_a_cut_and_a_kill() {
     let copy = folder.serve_at(port);
     wait_for(&copy, "copy", "b");
     wait_for_seq(&copy, "copy", 3);
-    let asked = files.server.asked();
-    assert_eq!(asked.len(), 3);
-    let start = start_of(&asked[2]).unwrap();
-    assert!((11 * MIB - GROUP..=11 * MIB).contains(&start), "{start}");
-    assert!(asked[2].head.contains("\r\nif-range: \"one\"\r\n"), "{}", asked[2].head);
+    assert_continued(&files);
     let file = own_path(&copy, "copy", &line(&copy, "copy", "film").unwrap());
     assert!(copy.get(&file).body == whole);
     // The next run has nothing left to do, and removes nothing.
@@ -184,6 +193,31 @@ fn a_download_goes_on_after_a_cut_and_a_kill() {
     std::thread::sleep(Duration::from_secs(2));
     assert!(copy.get(&file).body == whole);
     assert_eq!(files.server.asked().len(), 3);
+}
+
+/// Another node goes on with the download of one that was killed, and every node has the file.
+#[test]
+fn a_node_that_takes_over_goes_on_with_a_download() {
+    let whole = bytes(14 * MIB + 5);
+    let files = slow_film(&whole);
+    let origin = TestFolder::new("[[feed]]\nid = \"films\"\n");
+    let server = origin.serve();
+    let item = film("film", &files.server.url("/film.mp4"), whole.len(), &sha256(&whole));
+    publish(&server, "films", &[item, json!({"id": "b"})]);
+    let mut cluster = TestCluster::start(&mirror("copy", &format!("{}/feeds/films/items", server.base)));
+    wait_until("the second part begins", || files.server.asked().len() == 2);
+    std::thread::sleep(Duration::from_secs(2));
+    cluster.kill(holder_of_source(&cluster, "copy"));
+    for (_, node) in cluster.alive() {
+        wait_for(node, "copy", "b");
+        let line = line(node, "copy", "film").unwrap();
+        let url = first(&line)["url"].as_str().unwrap();
+        let (_, path) = url.split_once("/feeds/copy/attachments/").unwrap();
+        let answer = node.get(&format!("/feeds/copy/attachments/{path}"));
+        assert!(answer.body == whole, "{url}: {}", answer.status);
+        wait_for_seq(node, "copy", 2);
+    }
+    assert_continued(&files);
 }
 
 #[test]
