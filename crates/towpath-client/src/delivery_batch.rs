@@ -83,7 +83,7 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
         while let Some(event) = follower.poll_event() {
             match event {
                 Event::Reset(reset) => self.reset(reset).await?,
-                Event::Large(part) => self.write_large(part).await,
+                Event::Large(part) => self.write_large(part).await?,
                 // A download may take hours: what came before it is delivered now.
                 Event::File(change) => {
                     self.deliver().await?;
@@ -119,13 +119,15 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
     }
 
     /// Writes a part of a large content. A failure ends the follow: the change must not come without its file.
-    async fn write_large(&mut self, part: LargePart) {
+    async fn write_large(&mut self, part: LargePart) -> Result<(), O::Error> {
         if self.abandoned {
-            return;
+            return Ok(());
         }
+        let Some(part) = self.output.store_part(part).await? else { return Ok(()) };
         if let Err(error) = self.large_files.take(part).await {
             self.abandon(FollowError::Usage(error.to_string()));
         }
+        Ok(())
     }
 
     /// Returns true if a change waits for [`Self::fetch_file`].

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
-use towpath_proto::follow::{Checker, FeedReset, FollowError, Followed, Follower, Reply};
+use towpath_proto::follow::{Checker, FeedReset, FollowError, Followed, Follower, LargePart, Reply};
 
 use super::clock::{DriverClock, SystemClock};
 use super::delivery_batch::DeliveryBatch;
@@ -48,6 +48,16 @@ pub trait Output: Send {
     /// Returns the store of the files that changes name, if it is not their folders.
     fn files(&self) -> Option<Arc<dyn FileStore<Self::Error>>> {
         None
+    }
+
+    /// Stores a part of a content that is too large for memory. Returns it if it is for its folder.
+    ///
+    /// Called in order with the changes, and for all parts of a content or none.
+    fn store_part(
+        &mut self,
+        part: LargePart,
+    ) -> impl Future<Output = Result<Option<LargePart>, Self::Error>> + Send {
+        std::future::ready(Ok(Some(part)))
     }
 
     /// Reports a warning or an error to the operator.

@@ -289,3 +289,51 @@ fn a_busy_server_is_asked_again_and_a_known_file_is_not_downloaded() {
     wait_until("the file of the deleted item is removed", || copy.get(&of_a).status == 404);
     assert!(copy.get(&of_b).body == whole);
 }
+
+/// Entities of Data Replication above `entity_mib` become files of the mirror while they arrive.
+#[test]
+fn entities_above_the_limit_become_files() {
+    let origin = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    let server = origin.serve();
+    let large = bytes(3 * MIB + 7);
+    let put = |id: &str, content: &[u8]| {
+        let path = format!("/feeds/notes/items/{id}");
+        assert!(server.ask("PUT", &path, &[("Content-Type", "video/mp4")], content).status < 300);
+    };
+    put("a", &large);
+    put("small", b"text");
+    put("same", &large);
+    let limits = "limits = { entity_mib = 1 }\n";
+    let copy_of = mirror("copy", &format!("{}/feeds/notes/replication", server.base)) + limits;
+    let folder = TestFolder::new(&copy_of);
+    let copy = folder.serve();
+    let second_folder = TestFolder::new(&mirror("second", &format!("{}/feeds/copy/items", copy.base)));
+    let second = second_folder.serve();
+    put("b", &large[1..]);
+    wait_for(&second, "second", "b");
+    wait_for_seq(&copy, "copy", 4);
+    for (server, feed) in [(&copy, "copy"), (&second, "second")] {
+        for (id, content) in [("a", &large[..]), ("same", &large), ("b", &large[1..])] {
+            let line = line(server, feed, id).unwrap();
+            assert_eq!((line.get("content"), &first(&line)["size"]), (None, &json!(content.len())), "{id}");
+            assert_eq!(first(&line)["sha256"], sha256(content), "{id}");
+            for path in [own_path(server, feed, &line), format!("/feeds/{feed}/items/{id}")] {
+                let answer = server.get(&path);
+                assert!(answer.status == 200 && answer.body == content, "{path}: {}", answer.status);
+                assert_eq!(answer.header("content-type"), Some("video/mp4"), "{path}");
+            }
+        }
+        assert_eq!(server.get(&format!("/feeds/{feed}/items/small")).body, b"text");
+    }
+    let file = own_path(&copy, "copy", &line(&copy, "copy", "a").unwrap());
+    assert_eq!(server.ask("DELETE", "/feeds/notes/items/a", &[], b"").status, 200);
+    wait_until("the file of the deleted item is removed", || copy.get(&file).status == 404);
+    assert!(copy.get("/feeds/copy/items/same").body == large);
+    // A larger one stops the mirror before it, as without the key.
+    let small = TestFolder::new(&format!("[server]\nlarge_content_mib = 2\n{copy_of}"));
+    let stopped = small.serve();
+    let view = stopped.wait_for("/feeds/copy", |feed| feed["source"]["error"].is_object());
+    let error = &view["source"]["error"];
+    assert_eq!(error["code"], "TOO_LARGE", "{error}");
+    assert!(error["message"].as_str().unwrap().contains("[server] large_content_mib"), "{error}");
+}

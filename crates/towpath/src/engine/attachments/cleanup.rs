@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use towpath_proto::{FeedId, Item, NewChange};
 use towpath_store::{Expected, Store, Table};
 
-use super::upload::{LIFETIME, Stage, Upload, prefix};
+use super::upload::{Download, LIFETIME, Stage, Upload, prefix};
 use super::{is_named, of_item};
 use crate::engine::publish::{Published, publish};
 use crate::engine::roles::{self, Lease};
@@ -79,7 +79,8 @@ async fn clean(
 /// Returns true for an upload that goes.
 fn is_due(upload: &Upload, run: &str, is_shared: bool, now: Timestamp) -> bool {
     // On a shared store other nodes receive requests, too.
-    let is_single = upload.row.resumable.is_none() && upload.row.download.is_none();
+    let is_nameless = |download: &Download| download.sha256.is_empty();
+    let is_single = upload.row.resumable.is_none() && upload.row.download.as_ref().is_none_or(is_nameless);
     let is_of_earlier_run = !is_shared && is_single && upload.row.run != run;
     is_of_earlier_run || upload.row.stage == Stage::Removing || upload.row.expires <= now
 }
@@ -143,7 +144,6 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::engine::attachments::upload::Download;
     use crate::engine::attachments::{Resumable, UploadWriter, list};
 
     async fn engine() -> Arc<Engine> {
@@ -216,5 +216,19 @@ mod tests {
             clean(&engine, &lease, after, PATIENCE).await.unwrap();
             assert_eq!(count("a day later").await, ("a day later", 0, usize::from(is_appended)));
         }
+    }
+
+    /// Nobody goes on with an entity that was begun without a name.
+    #[tokio::test]
+    async fn nameless_downloads_of_an_earlier_run_are_removed() {
+        let (engine, lease) = (engine().await, Lease::alone("upkeep"));
+        for run in ["an earlier run", &engine.instance.clone()] {
+            let mut one = upload(&engine, false, run).await;
+            one.row.download = Some(Download { sha256: String::new(), etag: None });
+            one.save(engine.store.as_ref()).await.unwrap();
+        }
+        clean(&engine, &lease, engine.now(), PATIENCE).await.unwrap();
+        let left = unfinished(engine.store.as_ref(), None).await.unwrap();
+        assert_eq!(left.iter().map(|one| &one.row.run).collect::<Vec<_>>(), [&engine.instance]);
     }
 }

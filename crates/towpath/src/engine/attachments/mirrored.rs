@@ -110,6 +110,21 @@ impl MirroredPart {
         Self { engine: engine.clone(), upload, buffer: None }
     }
 
+    /// Begins a file whose item and digest are known at its end. It does not outlast the process.
+    pub(crate) fn nameless(engine: &Arc<Engine>, feed: &FeedId) -> Self {
+        let mut upload = Upload::new(feed, "", String::new(), String::new(), engine.now());
+        upload.row.download = Some(Download { sha256: String::new(), etag: None });
+        upload.row.run.clone_from(&engine.instance);
+        Self::new(engine, upload)
+    }
+
+    /// Names a file that was begun without a name.
+    pub(crate) fn name(&mut self, file: MirroredFile) {
+        let row = &mut self.upload.row;
+        row.download = Some(Download { sha256: file.file.sha256().to_owned(), etag: None });
+        (row.item, row.name, row.media_type) = (file.item, file.file.name, file.media_type);
+    }
+
     /// Copies the file of another item of the feed that has the same bytes, if there is one and nothing is stored.
     pub(crate) async fn copy_from_feed(&mut self) -> Result<(), StoreError> {
         let Some(download) = self.upload.row.download.as_ref().filter(|_| self.upload.row.offset == 0) else {

@@ -21,6 +21,8 @@ pub(super) enum MirrorError {
     Store(#[from] StoreError),
     #[error("cannot copy {url}: {source}")]
     Room { url: String, source: NoRoom },
+    #[error("an entity is larger than {limit} bytes (limit: [server] large_content_mib)")]
+    EntityTooLarge { limit: u64 },
 }
 
 impl MirrorError {
@@ -38,6 +40,7 @@ impl MirrorError {
             // The patch type is not supported, or the local item differs from the publisher's. Skipping it would corrupt
             // the mirror, so it stops at this position.
             Self::Append(AppendError::Patch { .. }) => "PATCH_NOT_APPLICABLE",
+            Self::EntityTooLarge { .. } => "TOO_LARGE",
             Self::Append(_) | Self::Store(_) | Self::Room { .. } => "STORE_ERROR",
         };
         SourceFailure::new(code, message)

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use towpath_client::{FilePart, FileStore, OpenedFile, StoredBytes};
 use towpath_proto::Content;
-use towpath_proto::follow::{ContentFolder, FileChange, FileLimit, Follower};
+use towpath_proto::follow::{FileChange, FileLimit};
 use url::Url;
 
 use super::error::MirrorError;
@@ -39,10 +39,35 @@ impl MirrorFiles {
         source.large_content.then(|| Self { engine, feed, lease, kept: KeptUploads::default() })
     }
 
-    /// Wraps a follower, whose changes then wait for their files.
-    pub(super) fn attach(follower: Box<dyn Follower>) -> Box<dyn Follower> {
-        // The store has the limit, and an address for each file.
-        ContentFolder { base: "".into(), max_file: u64::MAX, once: false }.of(follower)
+    /// Begins a file whose item is not known yet.
+    pub(super) fn begin(&self) -> Result<MirroredPart, MirrorError> {
+        self.engine.check_room(0).map_err(|source| {
+            let url = format!("an entity of feed {}", self.feed.id());
+            MirrorError::Room { url, source }
+        })?;
+        Ok(MirroredPart::nameless(&self.engine, self.feed.id()))
+    }
+
+    /// Keeps a file, whose item is still to be appended. Returns its address.
+    pub(super) async fn keep(
+        &self,
+        mut part: MirroredPart,
+        file: MirroredFile,
+    ) -> Result<String, MirrorError> {
+        let url = self.address(&file.file);
+        part.name(file);
+        let upload = part.keep().await?;
+        self.kept.lock().push(upload);
+        Ok(url)
+    }
+
+    fn address(&self, file: &Attachment) -> String {
+        format!("{}{}", self.engine.base_url, file.path(self.feed.id()))
+    }
+
+    /// Returns the largest file, in bytes.
+    pub(super) fn max_file(&self) -> u64 {
+        self.engine.server.load().large_content_mib.saturating_mul(1 << 20)
     }
 
     /// Ends the downloads of items that are appended.
@@ -62,15 +87,18 @@ pub(super) fn mirrored_file(change: &FileChange) -> MirroredFile {
     let (id, described) = (&change.change.item.id, change.described());
     let name = described.title.or_else(|| name_in(&change.file.url));
     let name = file_name(name.as_ref().unwrap_or(id));
-    let media_type = described
-        .media_type
-        .filter(|media_type| Content::new(media_type.as_str(), Bytes::new()).check_type().is_ok());
     MirroredFile {
         item: id.clone(),
         file: Attachment::of_digest(id, name, &change.file.sha256),
-        media_type: media_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
+        media_type: checked_type(described.media_type),
         size: change.file.size,
     }
+}
+
+/// Returns a media type that can be a header.
+pub(super) fn checked_type(media_type: Option<String>) -> String {
+    let is_valid = |media_type: &String| Content::new(media_type.as_str(), Bytes::new()).check_type().is_ok();
+    media_type.filter(is_valid).unwrap_or_else(|| "application/octet-stream".to_owned())
 }
 
 /// Returns the last part of a URL's path.
@@ -83,13 +111,11 @@ fn name_in(url: &str) -> Option<String> {
 #[async_trait]
 impl FileStore<MirrorError> for MirrorFiles {
     fn limit(&self, _: &FileChange) -> FileLimit {
-        let mib = self.engine.server.load().large_content_mib;
-        FileLimit { bytes: mib.saturating_mul(1 << 20), name: "[server] large_content_mib" }
+        FileLimit { bytes: self.max_file(), name: "[server] large_content_mib" }
     }
 
     fn url(&self, change: &FileChange) -> String {
-        let Self { engine, feed, .. } = self;
-        format!("{}{}", engine.base_url, mirrored_file(change).file.path(feed.id()))
+        self.address(&mirrored_file(change).file)
     }
 
     async fn open(&self, change: &FileChange) -> Result<OpenedFile<MirrorError>, MirrorError> {

@@ -2,6 +2,7 @@
 
 mod error;
 mod files;
+mod large;
 mod run;
 
 use std::collections::VecDeque;
@@ -16,13 +17,14 @@ use towpath_client::{
     Fetcher, FileStore, FollowNotice, FollowPace, FollowerConfig, Output, Protocol, discover, drive,
     drive_with_calls, follower, pushed_follower, redact,
 };
-use towpath_proto::follow::{Backoff, FollowError, Followed, StartFrom};
+use towpath_proto::follow::{Backoff, FollowError, Followed, LargePart, StartFrom};
 use towpath_proto::{Change, Content, ContentHash, Item, NewChange, Op};
 use towpath_store::{AppendError, Expected, Table, TableWrite};
 use tracing::Instrument as _;
 
 use self::error::{MirrorError, source_failure};
 use self::files::MirrorFiles;
+use self::large::LargeEntities;
 use super::metrics::SourceMetrics;
 use super::state::{SourceFailure, SourceState};
 use crate::engine::attachments;
@@ -157,18 +159,20 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
     let saved =
         MirrorState { url: url.to_owned(), follows: followed_url, protocol, seq: 0, state: Value::Null };
     let mut mirror = Mirror::new(target.clone(), saved).await?;
-    let attach = |follower| if mirror.files.is_some() { MirrorFiles::attach(follower) } else { follower };
-    if feed.config.source.as_ref().is_some_and(|source| source.push) && follow_protocol.has_hubs() {
+    let config =
+        FollowerConfig { large_folder: mirror.files.is_some().then(|| large::BASE.to_owned()), ..config };
+    let is_pushed = feed.config.source.as_ref().is_some_and(|source| source.push);
+    let driven = if is_pushed && follow_protocol.has_hubs() {
         let callback = format!("{}/feeds/{}/callback", engine.base_url, feed.id());
-        let (follower, key) = pushed_follower(follow_protocol, config, &callback)?;
-        let mut follower = attach(follower);
+        let (mut follower, key) = pushed_follower(follow_protocol, config, &callback)?;
         let calls = websub::open_inbox(engine, feed, &key, &target.lease).await?;
-        drive_with_calls(follower.as_mut(), fetcher, &mut mirror, stop, calls).await?;
+        drive_with_calls(follower.as_mut(), fetcher, &mut mirror, stop, calls).await
     } else {
-        let mut follower = attach(follower(follow_protocol, config)?);
-        drive(follower.as_mut(), fetcher, &mut mirror, stop).await?;
-    }
-    Ok(())
+        let mut follower = follower(follow_protocol, config)?;
+        drive(follower.as_mut(), fetcher, &mut mirror, stop).await
+    };
+    mirror.large.clear().await;
+    driven.map(drop)
 }
 
 /// Output that appends to the local log.
@@ -184,6 +188,8 @@ struct Mirror {
     unconfirmed: VecDeque<AppendedChange>,
     /// Copies of files, if there are to be any.
     files: Option<MirrorFiles>,
+    /// Entities of Data Replication that become files.
+    large: LargeEntities,
 }
 
 /// Identity of an appended change, to recognise its redelivery without holding the item in memory.
@@ -238,7 +244,7 @@ impl Mirror {
             unconfirmed.extend(page.into_iter().map(AppendedChange::from_log));
         }
         let files = MirrorFiles::of(engine, feed, &target.lease);
-        Ok(Self { target, saved, seq: after, unconfirmed, files })
+        Ok(Self { target, saved, seq: after, unconfirmed, files, large: LargeEntities::default() })
     }
 
     /// Returns true if this change is the redelivery of the next unconfirmed one.
@@ -287,10 +293,15 @@ impl Output for Mirror {
 
     async fn deliver(
         &mut self,
-        changes: Vec<Followed>,
+        mut changes: Vec<Followed>,
         checkpoint: Option<Value>,
     ) -> Result<(), Self::Error> {
         let MirrorTarget { engine, feed, lease, .. } = self.target.clone();
+        if let Some(files) = &self.files {
+            for change in &mut changes {
+                self.large.place(files, change).await?;
+            }
+        }
         let changes: Vec<NewChange> = changes.into_iter().map(new_change).collect();
         let (deleted, present) = changes.iter().partition::<Vec<_>, _>(|change| change.op == Op::Delete);
         let [deleted, present] = [deleted, present].map(ids);
@@ -316,6 +327,12 @@ impl Output for Mirror {
     fn files(&self) -> Option<Arc<dyn FileStore<Self::Error>>> {
         let files = self.files.clone()?;
         Some(Arc::new(files))
+    }
+
+    async fn store_part(&mut self, part: LargePart) -> Result<Option<LargePart>, Self::Error> {
+        let Some(files) = &self.files else { return Ok(Some(part)) };
+        self.large.take(files, part).await?;
+        Ok(None)
     }
 
     fn notice(&mut self, notice: FollowNotice) {
