@@ -38,7 +38,8 @@ pub struct SourceConfig {
     /// a hub it is polled as before.
     pub push: bool,
     /// Copies contents that the mirrored feed keeps as files, up to `[server] large_content_mib` each. The items then have
-    /// addresses of this server. Without it they keep the addresses of the mirrored feed.
+    /// addresses of this server. Without it they keep the addresses of the mirrored feed. Entities of Data Replication above
+    /// `limits.entity_mib` become files, too.
     pub large_content: bool,
     /// Format of the document.
     pub format: SourceFormat,
