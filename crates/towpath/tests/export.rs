@@ -181,13 +181,18 @@ fn a_server_keeps_the_tree_current_with_its_own_bytes() {
             std::thread::sleep(Duration::from_millis(50));
         }
     };
-    let same = |path: &str| {
-        let name = &path[1..];
-        let file = if tree.join(name).is_dir() { tree.join(name).join("index") } else { tree.join(name) };
-        std::fs::read(file).is_ok_and(|body| body == server.get(path).body)
-    };
     for path in ["/feeds/notes/replication", "/diff/notes/head.json", "/diff/head.json"] {
-        wait(path, &|| same(path));
+        let file = tree.join(&path[1..]);
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let file = if file.is_dir() { file.join("index") } else { file.clone() };
+            let (here, there) = (std::fs::read_to_string(file), server.get(path).text());
+            if here.as_ref().is_ok_and(|here| *here == there) {
+                break;
+            }
+            assert!(Instant::now() < end, "{path}: {here:?}, but {there:?} here: {}", dir.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
     wait("metrics", &|| server.get("/metrics").text().contains("towpath_exports_ok_total"));
     for path in paths(&tree) {

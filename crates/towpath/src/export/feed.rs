@@ -219,7 +219,7 @@ impl Tree {
         Ok(())
     }
 
-    async fn extent(
+    pub(super) async fn extent(
         &self,
         feed: &Feed,
         state: ExportState,
@@ -227,7 +227,7 @@ impl Tree {
         made: &EntryDocuments,
         before: &ExportedFeed,
     ) -> Result<FeedExtent, ExportError> {
-        let ExportState { settings, seq, cleanup, snapshots, .. } = state;
+        let ExportState { settings, seq, chain, cleanup, snapshots } = state;
         let done = before.done.as_ref();
         let of_newest = made.pointers.iter().filter_map(window);
         let of_last = division.last.filter(|_| !feed.config.complete).map(|page| (page.first, page.last));
@@ -239,13 +239,13 @@ impl Tree {
         let mut past = done.map(|done| done.windows.clone()).unwrap_or_default();
         let older = done.iter().flat_map(|done| &done.past_windows);
         past.extend(older.filter(|w| history::is_recent_part(division, w.0, w.1)));
-        let archives = chains::progress(&self.engine, feed).await?.snapshots;
         let files = attachments::list(self.engine.store.as_ref(), feed.id()).await?;
         Ok(FeedExtent {
             files: files.iter().filter_map(|file| file_path(feed.id(), file)).collect(),
             settings,
             seq,
-            archives,
+            // Of before the documents were made. A mint since then is put with them, and again with the next export.
+            archives: chain.snapshots,
             complete: feed.config.complete,
             first_page: cleanup.first_page,
             gone_below: cleanup.gone_below,

@@ -19,6 +19,8 @@ mod shared_documents;
 mod summary;
 pub mod target;
 mod task;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod tree_document;
 mod tree_state;
