@@ -211,8 +211,11 @@ pub(crate) fn page_wheel(built: &Path) -> Result<PathBuf, String> {
 fn pack_wheel(folder: &Path, program: &Path, profile: &[&str]) -> Result<PathBuf, String> {
     let mut pack = Command::new(setup::venv()?);
     pack.arg(root().join("clients/python/tools/pack.py")).arg(folder).arg(program).args(profile);
-    pack.env("SOURCE_DATE_EPOCH", release::source_date());
     let name = profile.iter().skip_while(|arg| **arg != "--profile").nth(1).unwrap_or(&"dev");
+    if *name != "dev" {
+        // With another date all C code, and what depends on it, would be compiled again: for minutes in a test.
+        pack.env("SOURCE_DATE_EPOCH", release::source_date());
+    }
     pack.envs(release::without_paths(name));
     // maturin asks cargo, which must not take the variables of this program for its own.
     run::forget_package(&mut pack);
