@@ -300,8 +300,10 @@ fn killed_while_the_feed_grows() {
         let server = dir.serve();
         let done = AtomicBool::new(false);
         let base = server.base.clone();
+        let (tell, begun) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
+            let server = &server;
+            let writer = scope.spawn(move || {
                 let mut written = Vec::new();
                 for n in 0.. {
                     let id = format!("r{round}-{n}");
@@ -310,6 +312,7 @@ fn killed_while_the_feed_grows() {
                         Ok(answer) if answer.status < 300 => written.push(id),
                         _ => break,
                     }
+                    let _ = tell.send(());
                 }
                 written
             });
@@ -322,6 +325,8 @@ fn killed_while_the_feed_grows() {
                     assert!(newest.status == 200 || newest.status == 404, "{}", newest.text());
                 }
             });
+            // On a busy machine the first answer may take longer than the rest of the round.
+            begun.recv().unwrap();
             std::thread::sleep(Duration::from_millis(60 + 37 * round as u64 % 400));
             let killed =
                 std::process::Command::new("kill").args(["-KILL", &server.pid().to_string()]).status();
