@@ -104,6 +104,10 @@ async fn recover_all(engine: &Arc<Engine>) -> Result<(), StoreError> {
     let recovering = stream::iter(feeds.into_iter().map(|feed| {
         async move {
             let done = recover_feed(engine, &feed).await;
+            if done.is_err() && feed.config.source.is_none() {
+                // No append may come for long, and nothing else would publish it once the disk has room again.
+                DiffDelta::of(engine).mark_dirty(feed.id().clone());
+            }
             Recovery::of(engine).published.fetch_add(1, Ordering::Relaxed);
             done
         }
