@@ -30,12 +30,12 @@ impl BrowserPolicy {
         Self { local: config.server.is_local().then(|| host.as_bytes().into()) }
     }
 
-    /// Checks a request, before anything is read for it. `publishes` is true for one of a page that may publish.
+    /// Checks a request, before anything is read for it. `may_publish` says whether another site's page may send it.
     pub(super) fn check<B>(
         &self,
         request: &Request<B>,
         cors: &ArcSwap<CorsPolicy>,
-        publishes: bool,
+        may_publish: impl FnOnce() -> bool,
     ) -> Result<(), RouteError> {
         let Some(own) = &self.local else { return Ok(()) };
         let headers = request.headers();
@@ -51,7 +51,7 @@ impl BrowserPolicy {
                 "this server is local, and {host:?} is not its address; if it is, set [server] base_url to it"
             )));
         }
-        if !publishes && is_of_other_site(request.method(), headers, cors) {
+        if is_of_other_site(request.method(), headers, cors) && !may_publish() {
             return Err(RouteError::forbidden(
                 "this server is local, and another site's page sent this request; to allow that site, set [server] \
                  cors_origins, or publish_origins to let its pages publish",
@@ -125,7 +125,7 @@ mod tests {
         for (name, value) in lines {
             request.headers_mut().append(*name, value.parse().unwrap());
         }
-        BrowserPolicy::new(&config).check(&request, &ArcSwap::from_pointee(cors.clone()), false).is_ok()
+        BrowserPolicy::new(&config).check(&request, &ArcSwap::from_pointee(cors.clone()), || false).is_ok()
     }
 
     fn passes(method: Method, lines: &[(&'static str, &str)]) -> bool {

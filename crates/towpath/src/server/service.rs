@@ -228,8 +228,8 @@ impl HttpService {
             return Some(Problem::from(problem).answer());
         }
         let ConnectionWorker { engine, browser_policy, .. } = &*self.worker;
-        let publishes = PublishOrigin::of(engine, request).is_some();
-        let error = browser_policy.check(request, &engine.cors, publishes).err()?;
+        let may_publish = || PublishOrigin::of(engine, request).is_some();
+        let error = browser_policy.check(request, &engine.cors, may_publish).err()?;
         Some(Problem::from(error).answer())
     }
 

@@ -85,6 +85,11 @@ pub(crate) fn file_name(given: &str) -> String {
     if name.is_empty() || name == "." || name == ".." { "file".to_owned() } else { name }
 }
 
+/// Returns the limit of a file's size in bytes, by the settings that are in effect.
+pub(crate) fn max_size(engine: &Engine) -> u64 {
+    engine.server.load().large_content_mib.saturating_mul(1 << 20)
+}
+
 /// Returns the first part of the keys of an item's files.
 fn of_item(id: &str) -> String {
     hex::encode(&Sha256::digest(id)[..ID_DIGEST])
@@ -194,10 +199,14 @@ pub(crate) fn content_key(item: &Item, feed: &FeedId) -> Option<String> {
 
 /// Returns true if an attachment of an item is the file with a key.
 fn is_named(item: &Item, feed: &FeedId, key: &str) -> bool {
-    let path = format!("/feeds/{feed}/attachments/{key}/");
-    let attachments = item.extra.get("attachments").and_then(Value::as_array);
-    let mut urls = attachments.into_iter().flatten().filter_map(|one| one.get("url")?.as_str());
-    urls.any(|url| url.contains(&path))
+    after_path(item, &format!("/feeds/{feed}/attachments/{key}/")).is_some()
+}
+
+/// Returns the rest of the first attachment's URL that has these segments of a path.
+fn after_path<'a>(item: &'a Item, path: &str) -> Option<&'a str> {
+    let attachments = item.extra.get("attachments")?.as_array()?;
+    let mut urls = attachments.iter().filter_map(|attachment| attachment.get("url")?.as_str());
+    urls.find_map(|url| Some(url.split_once(path)?.1))
 }
 
 /// Lists the files of a feed, by their keys.
@@ -224,12 +233,13 @@ pub(crate) async fn forget_deleted(
     if !has_files(store, feed, ids).await? {
         return Ok(());
     }
+    let mut deleted = Vec::new();
     for id in ids {
         if store.latest(feed, id).await?.is_none_or(|change| change.op == Op::Delete) {
-            forget(store, feed, std::slice::from_ref(id)).await?;
+            deleted.push(id.clone());
         }
     }
-    Ok(())
+    forget(store, feed, &deleted).await
 }
 
 /// Returns false if none of the items can have files.

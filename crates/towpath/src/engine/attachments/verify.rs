@@ -10,7 +10,7 @@ use towpath_proto::{FeedId, Item};
 use towpath_store::{ItemOrder, ReadLimit, SeqRange, Store, Table, TableWrite};
 
 use super::upload::{Stage, Upload, prefix};
-use super::{KeptFile, bytes_row, decode, is_key, list, name_row, of_item, remove_file};
+use super::{KeptFile, after_path, bytes_row, decode, is_key, list, name_row, of_item, remove_file};
 use crate::engine::finding::Findings;
 use crate::engine::table_scan::TableScan;
 use crate::store_error::StoreError;
@@ -42,9 +42,7 @@ impl fmt::Display for DamagedFile {
 impl DamagedFile {
     /// Returns the name that the item's address of the file has.
     fn linked_name(&self) -> Option<String> {
-        let attachments = self.item.as_ref()?.extra.get("attachments")?.as_array()?;
-        let urls = attachments.iter().filter_map(|attachment| attachment.get("url")?.as_str());
-        let name = urls.filter_map(|url| Some(url.split_once(&format!("/{}/", self.key))?.1)).next()?;
+        let name = after_path(self.item.as_ref()?, &format!("/{}/", self.key))?;
         Some(percent_decode_str(name).decode_utf8().ok()?.into_owned())
     }
 }

@@ -9,7 +9,7 @@ use hyper::body::{Body as _, Incoming};
 
 use super::limits::MAX_CONTENT;
 use crate::document::route_error::{RouteError, RouteErrorKind};
-use crate::engine::attachments::{Attachment, Upload, UploadWriter, file_name};
+use crate::engine::attachments::{Attachment, Upload, UploadWriter, file_name, max_size};
 use crate::engine::request_body::BodyReader;
 use crate::engine::{Engine, Feed};
 
@@ -29,8 +29,7 @@ pub(in crate::server) struct ReceivedFile {
 
 /// Returns the limit of an item's content, in bytes.
 fn max_content(engine: &Engine) -> u64 {
-    let large = engine.server.load().large_content_mib.saturating_mul(1 << 20);
-    large.max(MAX_CONTENT as u64)
+    max_size(engine).max(MAX_CONTENT as u64)
 }
 
 /// Returns true if a request's head says that its content is too large for memory.

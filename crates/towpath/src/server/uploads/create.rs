@@ -13,10 +13,10 @@ use towpath_proto::{Content, Item};
 
 use super::metadata::Metadata;
 use super::part::{PART, Part, publish, receive, take};
-use super::wire::{EXPIRES, LENGTH, METADATA, bare, max_size, number};
+use super::wire::{EXPIRES, LENGTH, METADATA, bare, number};
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::{RouteError, RouteErrorKind};
-use crate::engine::attachments::{Resumable, Upload, file_name, unfinished};
+use crate::engine::attachments::{Resumable, Upload, file_name, max_size, unfinished};
 use crate::engine::{Engine, Feed};
 use crate::server::item_response::insert;
 use crate::server::publish::check_room;

@@ -19,14 +19,12 @@ use towpath_proto::format::http_date;
 
 use self::create::create;
 use self::part::{PART, Part, in_use, publish, receive, take};
-use self::wire::{
-    EXPIRES, LENGTH, MAX_SIZE, METADATA, OFFSET, RESUMABLE, TUS_VERSION, bare, max_size, number,
-};
+use self::wire::{EXPIRES, LENGTH, MAX_SIZE, METADATA, OFFSET, RESUMABLE, TUS_VERSION, bare, number};
 use crate::config::TokenRight;
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::access::may_change;
-use crate::engine::attachments::{Stage, Upload, finish};
+use crate::engine::attachments::{Stage, Upload, finish, max_size};
 use crate::engine::request::feed_to_change;
 use crate::engine::{Engine, Feed};
 use crate::server::item_response::insert;

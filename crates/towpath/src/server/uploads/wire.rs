@@ -6,7 +6,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::RouteError;
-use crate::engine::Engine;
 
 pub(super) const RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
 pub(super) const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
@@ -15,11 +14,6 @@ pub(super) const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 pub(super) const LENGTH: HeaderName = HeaderName::from_static("upload-length");
 pub(super) const METADATA: HeaderName = HeaderName::from_static("upload-metadata");
 pub(super) const EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
-
-/// Returns the limit of an upload, in bytes.
-pub(super) fn max_size(engine: &Engine) -> u64 {
-    engine.server.load().large_content_mib.saturating_mul(1 << 20)
-}
 
 /// Returns an answer without a body, which no cache keeps.
 pub(super) fn bare(status: StatusCode) -> Answer {

@@ -14,7 +14,7 @@ use url::Url;
 
 use super::error::MirrorError;
 use crate::engine::attachments::{
-    Attachment, MirroredFile, MirroredPart, OpenedMirror, Upload, file_name, open_mirrored,
+    Attachment, MirroredFile, MirroredPart, OpenedMirror, Upload, file_name, max_size, open_mirrored,
 };
 use crate::engine::roles::{self, Lease};
 use crate::engine::{Engine, Feed};
@@ -67,7 +67,7 @@ impl MirrorFiles {
 
     /// Returns the largest file, in bytes.
     pub(super) fn max_file(&self) -> u64 {
-        self.engine.server.load().large_content_mib.saturating_mul(1 << 20)
+        max_size(&self.engine)
     }
 
     /// Ends the downloads of items that are appended.
