@@ -104,7 +104,7 @@ async fn recover_all(engine: &Arc<Engine>) -> Result<(), StoreError> {
     let recovering = stream::iter(feeds.into_iter().map(|feed| {
         async move {
             let done = recover_feed(engine, &feed).await;
-            if done.is_err() && feed.config.source.is_none() {
+            if done.is_err() && is_on(&feed) && !feed.is_polled() {
                 // No append may come for long, and nothing else would publish it once the disk has room again.
                 DiffDelta::of(engine).mark_dirty(feed.id().clone());
             }
@@ -123,8 +123,12 @@ async fn recover_all(engine: &Arc<Engine>) -> Result<(), StoreError> {
 /// Returns true if a feed's chain has all of its changes, so that there is nothing to publish.
 fn is_published(feed: &Feed, chain: &DocumentChain) -> bool {
     // A disabled source's chain says so, and that may be new.
-    let is_on = feed.config.source.as_ref().is_none_or(|source| source.enabled);
-    is_on && !chain.is_unpublished() && chain.minted_seq >= feed.head.load(Ordering::Acquire)
+    is_on(feed) && !chain.is_unpublished() && chain.minted_seq >= feed.head.load(Ordering::Acquire)
+}
+
+/// Returns false for a feed whose source is disabled.
+fn is_on(feed: &Feed) -> bool {
+    feed.config.source.as_ref().is_none_or(|source| source.enabled)
 }
 
 async fn recover_feed(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<(), StoreError> {

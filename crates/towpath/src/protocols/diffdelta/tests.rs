@@ -189,14 +189,16 @@ async fn requests_are_answered_while_a_server_starts() {
     document(&engine, "/diff/sources.json").await;
 }
 
-/// After a start on a full disk the change is published without another append.
+/// After a start on a full disk the change is published without another append; that of a mirror, too.
 #[tokio::test]
 async fn a_feed_whose_recovery_failed_is_published_again() {
-    let (engine, store) = failing_store::engine(NOTES).await;
-    put(&engine, 0..1).await;
-    DiffDelta::of(&engine).take_dirty();
-    *store.write_fault.lock() = Some("diffdelta/notes/chain");
-    recover(&engine).await.unwrap_err();
-    assert!(store.write_fault.lock().is_none(), "the write failed");
-    assert_eq!(DiffDelta::of(&engine).take_dirty(), [notes(&engine).id().clone()]);
+    for source in ["", "source = { follow = \"http://origin.example/feeds/notes\" }\n"] {
+        let (engine, store) = failing_store::engine(&format!("{NOTES}{source}")).await;
+        put(&engine, 0..1).await;
+        DiffDelta::of(&engine).take_dirty();
+        *store.write_fault.lock() = Some("diffdelta/notes/chain");
+        recover(&engine).await.unwrap_err();
+        assert!(store.write_fault.lock().is_none(), "the write failed");
+        assert_eq!(DiffDelta::of(&engine).take_dirty(), [notes(&engine).id().clone()], "{source}");
+    }
 }
