@@ -235,7 +235,7 @@ fn uploads_are_answered_as_tus_says() {
     assert_eq!(options.header("tus-version"), Some("1.0.0"));
     assert_eq!(
         options.header("tus-extension"),
-        Some("creation,creation-with-upload,termination,expiration,checksum")
+        Some("creation,creation-with-upload,creation-defer-length,termination,expiration,checksum")
     );
     assert_eq!(options.header("tus-checksum-algorithm"), Some("sha1,sha256"));
     assert_eq!(options.header("tus-max-size"), Some((66 * MIB).to_string().as_str()));
@@ -301,6 +301,47 @@ fn the_first_bytes_may_come_with_the_creation() {
     for _ in 0..110 {
         let wrong = create(&[PART, ("Upload-Checksum", "sha1 AAAAAAAAAAAAAAAAAAAAAAAAAAA=")], b"1234");
         assert_eq!((wrong.status, wrong.header("location")), (460, None), "{}", wrong.text());
+    }
+}
+
+/// tus 1.0.0, extension creation-defer-length: HEAD says that the length is open, until a request tells it once.
+#[test]
+fn the_length_may_come_later() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    let create = |id: &str, more: &[(&str, &str)], body: &[u8]| {
+        let metadata = format!("id {}", STANDARD.encode(id));
+        let head = [TUS, ("Upload-Metadata", metadata.as_str())];
+        server.ask("POST", "/feeds/films/uploads", &[&head, more].concat(), body)
+    };
+    let deferred = ("Upload-Defer-Length", "1");
+    let created = create("a", &[deferred, PART], b"1234");
+    assert_eq!((created.status, created.header("upload-offset")), (201, Some("4")), "{}", created.text());
+    let upload = Tus { server: &server, path: path_of(&server, created.header("location").unwrap()) };
+    let open = upload.head();
+    let headers = ["upload-offset", "upload-defer-length", "upload-length"].map(|name| open.header(name));
+    assert_eq!(headers, [Some("4"), Some("1"), None]);
+    assert_eq!(upload.patch(4, &[], b"56").status, 204);
+    assert_eq!(server.get("/feeds/films/items/a").status, 404);
+    // Less than there is, more than is allowed, and another one than before.
+    assert_eq!(upload.patch(6, &[("Upload-Length", "5")], b"").status, 400);
+    assert_eq!(upload.patch(6, &[("Upload-Length", &(66 * MIB + 1).to_string())], b"").status, 413);
+    assert_eq!(upload.patch(6, &[("Upload-Length", "8")], b"7").status, 204);
+    let known = upload.head();
+    let headers = ["upload-offset", "upload-defer-length", "upload-length"].map(|name| known.header(name));
+    assert_eq!(headers, [Some("7"), None, Some("8")]);
+    assert_eq!(upload.patch(7, &[("Upload-Length", "9")], b"89").status, 400);
+    let last = upload.patch(7, &[("Upload-Length", "8")], b"8");
+    assert_eq!((last.status, last.header("towpath-position").is_some()), (204, true), "{}", last.text());
+    assert_eq!(server.get("/feeds/films/items/a").body, b"12345678");
+    // The length alone ends what has all its bytes.
+    let created = create("b", &[deferred], b"");
+    let upload = Tus { server: &server, path: path_of(&server, created.header("location").unwrap()) };
+    assert_eq!(upload.patch(0, &[], b"12").status, 204);
+    assert_eq!(upload.patch(2, &[("Upload-Length", "2")], b"").status, 204);
+    assert_eq!(server.get("/feeds/films/items/b").body, b"12");
+    for wrong in [&[("Upload-Defer-Length", "2")][..], &[deferred, ("Upload-Length", "8")], &[]] {
+        assert_eq!(create("c", wrong, b"").status, 400, "{wrong:?}");
     }
 }
 

@@ -5,16 +5,17 @@
 
 import { createReadStream } from "node:fs";
 import { createRequire } from "node:module";
+import { PassThrough } from "node:stream";
 
 const tus = createRequire(import.meta.url)("tus-js-client");
 const [endpoint, file] = process.argv.slice(2);
 const urlStorage = new tus.FileUrlStorage(`${file}.urls`);
 
 /** Runs one upload to its end, its error, or what `until` says. */
-function upload(id, options, until = () => false) {
+function upload(id, options, until = () => false, source = createReadStream(file)) {
   return new Promise((resolve, reject) => {
     let began;
-    const upload = new tus.Upload(createReadStream(file), {
+    const upload = new tus.Upload(source, {
       endpoint,
       headers: { Authorization: `Bearer ${process.env.TOKEN}` },
       metadata: { id, filename: "Größe 東京.mp4", filetype: "video/mp4", title: "Ein Film — 東京" },
@@ -50,6 +51,8 @@ await upload("resumed", {}, (accepted, upload) => accepted >= 2 << 20 && upload.
 await show("resumed", {});
 await upload("ended", {}, (accepted, upload) => accepted >= 2 << 20 && upload.abort(true));
 await show("parallel", { parallelUploads: 2, metadataForPartialUploads: { id: "parallel" } });
-await show("deferred", { uploadLengthDeferred: true });
+// Of a file the client knows the length; of what comes through a pipe it does not.
+const piped = createReadStream(file).pipe(new PassThrough());
+await show("deferred", { uploadLengthDeferred: true }, undefined, piped);
 await show("draft", { protocol: "ietf-draft-05" });
 await show("stranger", { headers: {} });

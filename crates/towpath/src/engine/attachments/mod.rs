@@ -21,7 +21,7 @@ use towpath_store::{Store, Table, TableWrite};
 pub(crate) use self::chunks::ChunkedFile;
 pub(crate) use self::cleanup::{finish, run, unfinished};
 pub(crate) use self::mirrored::{MirroredFile, MirroredPart, OpenedMirror, open as open_mirrored};
-pub(crate) use self::upload::{Resumable, Stage, Upload};
+pub(crate) use self::upload::{Resumable, Stage, Upload, UploadRow};
 pub(crate) use self::verify::{repair, verify};
 pub(crate) use self::writer::UploadWriter;
 use super::Engine;

@@ -190,14 +190,18 @@ pub(super) static UPLOADS: &[Operation] = &[
         "Begin a resumable upload (tus 1.0.0) of an item's content",
     )
     .needs(Right::Publish)
-    .with(&["Tus-Resumable", "Upload-Length", "Upload-Metadata", "Upload-Checksum"])
+    .with(&["Tus-Resumable", "Upload-Length", "Upload-Defer-Length", "Upload-Metadata", "Upload-Checksum"])
     .may_take(&[("application/offset+octet-stream", "Binary")])
     .answers(&[(201, "Created: Location is its address, and the body's bytes are stored", &[])])
     .problems(&[404, 409, 410, 412, 413, 460]),
     Operation::head("/feeds/{feed}/uploads/{upload}", "getUpload", "How many bytes of an upload are stored")
         .needs(Right::Publish)
         .with(&["Tus-Resumable"])
-        .answers(&[(200, "Upload-Offset and Upload-Length say it", &[])])
+        .answers(&[(
+            200,
+            "Upload-Offset says it, and Upload-Length, or Upload-Defer-Length, how many there will be",
+            &[],
+        )])
         .problems(&[404, 409, 410, 412]),
     Operation::patch(
         "/feeds/{feed}/uploads/{upload}",
@@ -205,7 +209,7 @@ pub(super) static UPLOADS: &[Operation] = &[
         "Send bytes of an upload; the last one publishes it",
     )
     .needs(Right::Publish)
-    .with(&["Tus-Resumable", "Upload-Offset", "Upload-Checksum"])
+    .with(&["Tus-Resumable", "Upload-Offset", "Upload-Length", "Upload-Checksum"])
     .takes(&[("application/offset+octet-stream", "Binary")])
     .answers(&[(204, "Stored; Upload-Offset says how many bytes there are", &[])])
     .problems(&[404, 409, 410, 412, 460]),

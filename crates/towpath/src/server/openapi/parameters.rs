@@ -204,7 +204,11 @@ fn header(key: &str) -> Option<Value> {
             json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
         ),
         "Tus-Resumable" => ("Version of tus", json!({ "enum": ["1.0.0"] })),
-        "Upload-Length" => ("Bytes of the whole upload", json!({ "type": "integer", "minimum": 0 })),
+        "Upload-Length" => (
+            "Bytes of the whole upload; a creation with Upload-Defer-Length leaves them to a later request",
+            json!({ "type": "integer", "minimum": 0 }),
+        ),
+        "Upload-Defer-Length" => ("Instead of Upload-Length: it is not known yet", json!({ "enum": ["1"] })),
         "Upload-Offset" => ("Bytes that are stored already", json!({ "type": "integer", "minimum": 0 })),
         "Upload-Metadata" => (
             "Pairs of a key and a value in Base 64: id of the item, and perhaps filename, filetype and title",
@@ -232,7 +236,7 @@ fn header(key: &str) -> Option<Value> {
     };
     let name = key.split_once(':').map_or(key, |(name, _)| name);
     let mut parameter = json!({ "name": name, "in": "header", "description": about, "schema": schema });
-    if matches!(key, "Upload-Length" | "Upload-Metadata") {
+    if key == "Upload-Metadata" {
         parameter["required"] = true.into();
     }
     Some(parameter)

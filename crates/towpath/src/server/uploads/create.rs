@@ -1,4 +1,4 @@
-//! Creation of an upload (tus 1.0.0, extensions creation and creation-with-upload).
+//! Creation of an upload (tus 1.0.0, extensions creation, creation-with-upload and creation-defer-length).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,15 @@ use towpath_proto::{Content, Item};
 
 use super::metadata::Metadata;
 use super::part::{PART, Part, publish, receive, take};
-use super::wire::{EXPIRES, LENGTH, METADATA, bare, number};
+use super::wire::{DEFERRED_LENGTH, EXPIRES, LENGTH, METADATA, bare, checked_length};
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::{RouteError, RouteErrorKind};
-use crate::engine::attachments::{Resumable, Upload, file_name, max_size, unfinished};
+use crate::engine::attachments::{Resumable, Upload, file_name, unfinished};
 use crate::engine::{Engine, Feed};
 use crate::server::item_response::insert;
 use crate::server::publish::check_room;
 
 const CONCAT: HeaderName = HeaderName::from_static("upload-concat");
-const DEFERRED_LENGTH: HeaderName = HeaderName::from_static("upload-defer-length");
 /// Limit of unfinished uploads of a feed.
 const MAX_UPLOADS: usize = 100;
 
@@ -34,13 +33,13 @@ pub(super) async fn create(
 ) -> Result<Answer, RouteError> {
     let has_part = has_part(&request)?;
     let mut upload = describe(engine, feed, request.headers())?;
-    let length = upload.row.length.unwrap_or_default();
-    let part = has_part.then(|| Part::of(engine, request, length)).transpose()?;
+    let length = upload.row.length;
+    let part = has_part.then(|| Part::of(engine, request, &upload.row)).transpose()?;
     {
         // One at a time: otherwise many at once would all be below the limit.
         static CREATING: Mutex<()> = Mutex::const_new(());
         let _creating = CREATING.lock().await;
-        check_limits(engine, feed, length).await?;
+        check_limits(engine, feed, length.unwrap_or_default()).await?;
         upload.save(engine.store.as_ref()).await?;
     }
     let mut answer = bare(StatusCode::CREATED);
@@ -49,7 +48,7 @@ pub(super) async fn create(
     if let Some(part) = part {
         let at = engine.clone();
         take(engine, async move { receive_first(&at, upload, part).await }, &mut answer.headers).await?;
-    } else if length == 0 {
+    } else if length == Some(0) {
         publish(engine, &mut upload, &mut answer.headers).await?;
     } else {
         insert(&mut answer.headers, EXPIRES, &http_date::write(upload.row.expires));
@@ -89,15 +88,14 @@ fn describe(engine: &Engine, feed: &Feed, headers: &HeaderMap) -> Result<Upload,
             "Upload-Concat is not supported; send the file as one upload (parallelUploads = 1)",
         ));
     }
-    if headers.contains_key(DEFERRED_LENGTH) {
-        return Err(RouteError::bad_request("Upload-Defer-Length is not supported; send Upload-Length"));
-    }
-    let (length, max) = (number(headers, &LENGTH)?, max_size(engine));
-    if length > max {
-        return Err(RouteError::too_large(format!(
-            "the upload has more than {max} bytes ([server] large_content_mib)"
-        )));
-    }
+    let length = match headers.get(DEFERRED_LENGTH) {
+        // "Its value MUST be 1", and a length beside it would say the opposite.
+        Some(value) if value == "1" && !headers.contains_key(LENGTH) => None,
+        Some(_) => {
+            return Err(RouteError::bad_request("Upload-Defer-Length is 1, without Upload-Length beside it"));
+        }
+        None => Some(checked_length(engine, headers)?),
+    };
     let text = headers.get(METADATA).map(HeaderValue::to_str).transpose();
     let text = text.map_err(|_| RouteError::bad_request("Upload-Metadata is not text"))?.unwrap_or_default();
     let Metadata { id, filename, filetype, title } = Metadata::parse(text)?;
@@ -108,7 +106,7 @@ fn describe(engine: &Engine, feed: &Feed, headers: &HeaderMap) -> Result<Upload,
         .map_err(|e| RouteError::bad_request(format!("filetype in Upload-Metadata: {e}")))?;
     let name = file_name(filename.as_deref().unwrap_or(&id));
     let mut upload = Upload::new(feed.id(), &id, name, media_type, engine.now());
-    upload.row.length = Some(length);
+    upload.row.length = length;
     upload.row.resumable = Some(Resumable { title, metadata: text.to_owned() });
     Ok(upload)
 }

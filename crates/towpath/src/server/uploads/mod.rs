@@ -1,5 +1,5 @@
-//! `/feeds/{feed}/uploads`: resumable uploads by tus 1.0.0 (core, creation with and without bytes, termination,
-//! expiration, checksum).
+//! `/feeds/{feed}/uploads`: resumable uploads by tus 1.0.0 (core, creation with and without bytes or a length,
+//! termination, expiration, checksum).
 //!
 //! An upload becomes the content of the item that its metadata names, once its last byte is stored.
 
@@ -19,7 +19,10 @@ use towpath_proto::format::http_date;
 
 use self::create::create;
 use self::part::{PART, Part, in_use, publish, receive, take};
-use self::wire::{EXPIRES, LENGTH, MAX_SIZE, METADATA, OFFSET, RESUMABLE, TUS_VERSION, bare, number};
+use self::wire::{
+    DEFERRED_LENGTH, EXPIRES, LENGTH, MAX_SIZE, METADATA, OFFSET, RESUMABLE, TUS_VERSION, bare,
+    checked_length, number,
+};
 use crate::config::TokenRight;
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::{RouteError, RouteErrorKind};
@@ -31,10 +34,11 @@ use crate::server::item_response::insert;
 use crate::server::problem::Problem;
 
 const VERSION: &str = "1.0.0";
-const EXTENSIONS: &str = "creation,creation-with-upload,termination,expiration,checksum";
+const EXTENSIONS: &str =
+    "creation,creation-with-upload,creation-defer-length,termination,expiration,checksum";
 /// Response headers that pages of listed origins may read.
-const EXPOSED: &str = "Tus-Resumable, Tus-Version, Tus-Max-Size, Tus-Extension, Upload-Offset, Upload-Length, Upload-Metadata, \
-     Upload-Expires";
+const EXPOSED: &str = "Tus-Resumable, Tus-Version, Tus-Max-Size, Tus-Extension, Upload-Offset, Upload-Length, Upload-Defer-Length, \
+     Upload-Metadata, Upload-Expires";
 
 /// Attempts to remove an upload that is written to meanwhile.
 const TRIES: usize = 5;
@@ -130,7 +134,11 @@ async fn status(engine: &Engine, mut upload: Upload) -> Result<Answer, RouteErro
         }
     }
     insert(&mut answer.headers, OFFSET, &upload.row.offset.to_string());
-    insert(&mut answer.headers, LENGTH, &upload.row.length.unwrap_or_default().to_string());
+    match upload.row.length {
+        Some(length) => insert(&mut answer.headers, LENGTH, &length.to_string()),
+        // "The response MUST contain Upload-Defer-Length as long as the length is not known."
+        None => insert(&mut answer.headers, DEFERRED_LENGTH, "1"),
+    }
     if let Some(resumable) = upload.row.resumable.as_ref().filter(|of| !of.metadata.is_empty()) {
         insert(&mut answer.headers, METADATA, &resumable.metadata);
     }
@@ -142,7 +150,7 @@ async fn status(engine: &Engine, mut upload: Upload) -> Result<Answer, RouteErro
 
 async fn append(
     engine: &Arc<Engine>,
-    upload: Upload,
+    mut upload: Upload,
     request: Request<Incoming>,
 ) -> Result<Answer, RouteError> {
     let headers = request.headers();
@@ -156,11 +164,36 @@ async fn append(
             upload.row.offset
         )));
     }
-    let part = Part::of(engine, request, upload.row.length.unwrap_or_default().saturating_sub(offset))?;
+    set_length(engine, &mut upload, headers).await?;
+    let part = Part::of(engine, request, &upload.row)?;
     let mut answer = bare(StatusCode::NO_CONTENT);
     let at = engine.clone();
     take(engine, async move { receive(&at, upload, part).await }, &mut answer.headers).await?;
     Ok(answer)
+}
+
+/// Stores the length that a request tells of an upload that was created without one.
+async fn set_length(engine: &Engine, upload: &mut Upload, headers: &HeaderMap) -> Result<(), RouteError> {
+    if !headers.contains_key(LENGTH) {
+        return Ok(());
+    }
+    let (length, offset) = (checked_length(engine, headers)?, upload.row.offset);
+    match upload.row.length {
+        Some(known) if known == length => return Ok(()),
+        // "Once set, the length MUST NOT be changed."
+        Some(known) => {
+            return Err(RouteError::bad_request(format!(
+                "Upload-Length is {length}, and was {known} before"
+            )));
+        }
+        None if length < offset => {
+            return Err(RouteError::bad_request(format!(
+                "Upload-Length is {length}, and the upload has {offset} bytes already"
+            )));
+        }
+        None => upload.row.length = Some(length),
+    }
+    upload.save(engine.store.as_ref()).await.map_err(in_use)
 }
 
 async fn terminate(engine: &Engine, feed: &Feed, mut upload: Upload) -> Result<Answer, RouteError> {

@@ -8,7 +8,7 @@ use super::checksum::{self, Checksum};
 use super::wire::{EXPIRES, OFFSET};
 use crate::document::route_error::RouteError;
 use crate::engine::Engine;
-use crate::engine::attachments::{Stage, Upload, UploadWriter, finish};
+use crate::engine::attachments::{Stage, Upload, UploadRow, UploadWriter, finish, max_size};
 use crate::engine::request_body::BodyReader;
 use crate::server::item_response::insert;
 use crate::server::publish::check_room;
@@ -25,13 +25,20 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Reads the head of a request for an upload of which so many bytes are left.
-    pub(super) fn of(engine: &Engine, request: Request<Incoming>, left: u64) -> Result<Self, RouteError> {
-        if request.body().size_hint().exact().is_some_and(|length| length > left) {
+    /// Reads the head of a request for an upload.
+    pub(super) fn of(
+        engine: &Engine,
+        request: Request<Incoming>,
+        row: &UploadRow,
+    ) -> Result<Self, RouteError> {
+        let left = row.length.unwrap_or_else(|| max_size(engine)).saturating_sub(row.offset);
+        let coming = request.body().size_hint();
+        if coming.exact().is_some_and(|length| length > left) {
             return Err(RouteError::too_large(format!("only {left} bytes of the upload are left")));
         }
         let checksum = Checksum::of(request.headers())?;
-        check_room(engine, left)?;
+        // Without a length, most of what may come never does.
+        check_room(engine, if row.length.is_some() { left } else { coming.lower() })?;
         Ok(Self { body: BodyReader::new(engine, request, left)?, checksum })
     }
 }

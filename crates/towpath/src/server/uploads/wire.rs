@@ -6,12 +6,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::RouteError;
+use crate::engine::Engine;
+use crate::engine::attachments::max_size;
 
 pub(super) const RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
 pub(super) const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
 pub(super) const MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
 pub(super) const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 pub(super) const LENGTH: HeaderName = HeaderName::from_static("upload-length");
+pub(super) const DEFERRED_LENGTH: HeaderName = HeaderName::from_static("upload-defer-length");
 pub(super) const METADATA: HeaderName = HeaderName::from_static("upload-metadata");
 pub(super) const EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
 
@@ -27,4 +30,15 @@ pub(super) fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64, Rout
     let number =
         text.filter(|text| text.bytes().all(|b| b.is_ascii_digit())).and_then(|text| text.parse().ok());
     number.ok_or_else(|| RouteError::bad_request(format!("{name} must be a number of bytes")))
+}
+
+/// Returns the length of an upload, which must be there, within the limit.
+pub(super) fn checked_length(engine: &Engine, headers: &HeaderMap) -> Result<u64, RouteError> {
+    let (length, max) = (number(headers, &LENGTH)?, max_size(engine));
+    if length > max {
+        return Err(RouteError::too_large(format!(
+            "the upload has more than {max} bytes ([server] large_content_mib)"
+        )));
+    }
+    Ok(length)
 }
