@@ -1,6 +1,6 @@
 //! A single poll of a source: load, parse, compare, append.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -242,6 +242,8 @@ async fn apply(
         // Read before the items: an append in between makes the compare-and-append below fail.
         let head = engine.store.head(feed.id()).await?;
         let known = known(engine, feed, listing, &document).await?;
+        drop_outdated(&mut document);
+        keep_newer(engine, feed, &known, &mut document).await?;
         let (guard, address) = (source.guard.into(), reader.address.to_owned());
         let about = document.about();
         let comparing = blocking(move || {
@@ -281,6 +283,46 @@ async fn known(
     // A window of a large feed needs the hashes of its own entries only.
     let ids: Vec<String> = items.chain(deleted).collect();
     engine.store.content_hashes(feed.id(), Some(&ids)).await
+}
+
+/// Leaves of an item that the document both has and marks as deleted (RFC 6721) what is newer.
+fn drop_outdated(document: &mut FeedDocument) {
+    let deleted = document.deleted.iter().map(|entry| (entry.id.clone(), entry.when));
+    let deleted: HashMap<String, Option<Timestamp>> = deleted.collect();
+    if deleted.is_empty() {
+        return;
+    }
+    let is_deleted = |item: &Item| match (deleted.get(&item.id), item.updated) {
+        (Some(Some(when)), Some(updated)) => *when > updated,
+        // Without times the item counts: it is there to be read.
+        _ => false,
+    };
+    document.items.retain(|item| !is_deleted(item));
+    let listed: HashSet<&str> = document.items.iter().map(|item| item.id.as_str()).collect();
+    document.deleted.retain(|entry| !listed.contains(entry.id.as_str()));
+}
+
+/// Drops deletions that came before the version that is known: the document may have its item no more, and the marks of old
+/// deletions still.
+async fn keep_newer(
+    engine: &Engine,
+    feed: &Feed,
+    known: &KnownItems,
+    document: &mut FeedDocument,
+) -> Result<(), ReadError> {
+    let mut newer = HashSet::new();
+    for entry in &document.deleted {
+        let Some(when) = entry.when else { continue };
+        if known.get(&entry.id).is_some_and(Option::is_some) {
+            let latest = engine.store.latest(feed.id(), &entry.id).await?;
+            let updated = latest.and_then(|latest| latest.item.updated);
+            if updated.is_some_and(|updated| updated > when) {
+                newer.insert(entry.id.clone());
+            }
+        }
+    }
+    document.deleted.retain(|entry| !newer.contains(&entry.id));
+    Ok(())
 }
 
 /// Removes live items that the document marks as deleted (RFC 6721).
@@ -375,6 +417,22 @@ mod tests {
         );
         assert_eq!(found.removed, 1);
         assert_eq!(found.changes[1..], [NewChange::delete("a")]);
+    }
+
+    /// Of an entry and a deletion of the same item the newer one counts; the entry, where a time is missing.
+    #[test]
+    fn an_item_that_is_listed_and_deleted_is_what_is_newer() {
+        let time = |day: u8| format!("2024-01-{day:02}T00:00:00Z").parse::<Timestamp>().ok();
+        let left = |updated: Option<u8>, when: Option<u8>| {
+            let mut document = FeedDocument::new(Format::Atom);
+            document.items.push(Item { updated: updated.and_then(time), ..Item::new("a") });
+            document.deleted.push(DeletedEntry { id: "a".into(), when: when.and_then(time) });
+            drop_outdated(&mut document);
+            (document.items.len(), document.deleted.len())
+        };
+        assert_eq!(left(Some(5), Some(2)), (1, 0));
+        assert_eq!(left(Some(2), Some(5)), (0, 1));
+        assert_eq!([left(None, Some(5)), left(Some(2), None), left(Some(2), Some(2))], [(1, 0); 3]);
     }
 
     /// A search of all changes for each entry took half a minute.
