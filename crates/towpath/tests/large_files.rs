@@ -345,6 +345,27 @@ fn the_length_may_come_later() {
     }
 }
 
+/// It was refused, so it must not become the item later: neither by itself nor with the next request.
+#[test]
+fn a_body_that_is_too_long_adds_nothing() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    let upload = Tus::create(&server, 10, &[("id", "a")]);
+    let head = format!(
+        "PATCH {} HTTP/1.1\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\nContent-Type: {}\r\n\
+         Transfer-Encoding: chunked\r\nConnection: close",
+        upload.path, PART.1
+    );
+    let mut sent = begin(&server, &head, b"a\r\n0123456789\r\n5\r\n01234\r\n0\r\n\r\n");
+    let mut answer = String::new();
+    sent.read_to_string(&mut answer).unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 413 ") && answer.contains("than are left of the upload"),
+        "{answer}"
+    );
+    assert_eq!((upload.offset(), server.get("/feeds/films/items/a").status), (0, 404));
+}
+
 #[test]
 fn of_two_requests_at_once_one_goes_on() {
     let dir = TestFolder::new(CONFIG);

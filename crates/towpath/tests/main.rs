@@ -65,6 +65,7 @@ mod otlp;
 #[path = "../../towpath-sinks/tests/support/postgres_server.rs"]
 mod postgres_server;
 mod publishing;
+mod publishing_effects;
 mod publishing_history;
 mod publishing_sup;
 mod publishing_syndication;

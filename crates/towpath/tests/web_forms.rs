@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use serde_json::json;
 
 use crate::callback::CallbackServer;
+use crate::common::web_session::{BROWSER, FORM, Session};
 use crate::common::{TestFolder, TestResponse, TestServer, free_port, wait_until};
 use crate::nodes::TestCluster;
 
-const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
-const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 const TOKENS: &str = "[server]\ntokens = [\"t0ken\"]\n\n";
 
 fn publish(server: &TestServer, feed: &str, id: &str) {
@@ -22,32 +21,6 @@ fn publish(server: &TestServer, feed: &str, id: &str) {
 
 fn page(server: &TestServer, path: &str) -> TestResponse {
     server.ask("GET", path, &[BROWSER], b"")
-}
-
-/// Session of a signed-in reader.
-struct Session<'a> {
-    server: &'a TestServer,
-    cookie: String,
-}
-
-impl<'a> Session<'a> {
-    fn begin(server: &'a TestServer) -> Self {
-        let signed_in = server.ask("POST", "/sign-in", &[FORM], b"token=t0ken");
-        let cookie = signed_in.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-        Self { server, cookie }
-    }
-
-    fn page(&self, path: &str) -> String {
-        self.server.ask("GET", path, &[BROWSER, ("cookie", &self.cookie)], b"").text()
-    }
-
-    /// Sends a form with the secret of the session.
-    fn send(&self, path: &str, fields: &str) -> TestResponse {
-        let shown = self.page("/");
-        let secret = shown.split("name=\"form_secret\" value=\"").nth(1).unwrap().split('"').next().unwrap();
-        let body = format!("form_secret={secret}&{fields}");
-        self.server.ask("POST", path, &[FORM, BROWSER, ("cookie", &self.cookie)], body.as_bytes())
-    }
 }
 
 #[test]

@@ -24,9 +24,8 @@ use super::progress::{PUBLISHING, patiently};
 use super::receipt::Receipt;
 use super::running_server::{FolderUser, RunningServer, user_of};
 use crate::config::{Config, Secret, TokenConfig, TokenDigest, TokenRight};
-use crate::engine::attachments;
 use crate::engine::item_versions::ItemVersions;
-use crate::engine::publish::{Published, publish};
+use crate::engine::publish::{Published, publish_changes};
 use crate::engine::request::nearest_feed;
 use crate::engine::{Engine, Feed};
 use crate::protocols::addresses::item_url;
@@ -157,13 +156,10 @@ impl PublishTarget {
                 // Times in the future would push the feed's clock forward: modified never decreases along a log.
                 let changes: Vec<NewChange> =
                     changes.into_iter().map(|change| change.not_after(now)).collect();
-                let deletions = changes.iter().filter(|change| change.op == Op::Delete);
-                let gone: Vec<String> = deletions.map(|change| change.item.id.clone()).collect();
                 let count = changes.len();
-                let published = publish(engine.store.as_ref(), feed, Expected::Any, changes).await;
+                let published = publish_changes(engine, feed, Expected::Any, changes).await;
                 let Published { appended, unchanged, changed } =
                     published.map_err(|e| CliError::failed(e.to_string()))?;
-                attachments::forget(engine.store.as_ref(), feed, &gone).await?;
                 Ok(Receipt { appended: count - unchanged, changed, unchanged, last: appended.head.seq })
             }
         }

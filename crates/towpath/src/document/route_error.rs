@@ -72,6 +72,13 @@ pub enum RouteErrorKind {
     Internal,
 }
 
+impl RouteErrorKind {
+    /// Returns true if what was asked for may have been done all the same, or may be done once the store is opened again.
+    pub fn is_uncertain(self) -> bool {
+        matches!(self, Self::Store | Self::Unavailable { .. } | Self::Internal)
+    }
+}
+
 /// Failure of a route, before it has a status.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
@@ -192,6 +199,10 @@ impl RouteError {
 
 impl From<StoreError> for RouteError {
     fn from(error: StoreError) -> Self {
+        let error = match error {
+            StoreError::Append(error) => return error.into(),
+            error => error,
+        };
         let kind = if error.is_closed() || error.is_storage() {
             RouteErrorKind::Store
         } else if let Some(retry_after) = error.retry_after() {

@@ -7,7 +7,10 @@ use towpath_proto::{FeedId, NewChange, Op};
 use towpath_store::{AppendError, Appended, Expected, Store};
 use tracing::Instrument as _;
 
+use super::attachments::{self, SavedFiles};
+use super::{Engine, scheduled};
 use crate::spans::span;
+use crate::store_error::StoreError;
 
 /// Result of publishing a batch.
 #[derive(Debug, Clone, Copy)]
@@ -54,4 +57,52 @@ pub async fn publish(
     let span = span!("append", feed = %feed, changes = changes.len());
     let appended = store.append(feed, expected, changes).instrument(span).await?;
     Ok(Published { appended, unchanged, changed })
+}
+
+/// Publishes a batch as [`publish`], and does what goes with it: cancels what is scheduled for its items, and removes the
+/// files of those that it deletes. If it is refused, what was scheduled stays.
+///
+/// # Errors
+///
+/// As [`Store::append`], and the store's.
+pub(crate) async fn publish_changes(
+    engine: &Engine,
+    feed: &FeedId,
+    expected: Expected,
+    changes: Vec<NewChange>,
+) -> Result<Published, StoreError> {
+    publish_with(engine, feed, expected, changes, SavedFiles::default()).await
+}
+
+/// As [`publish_changes`], for changes that name files. If they are refused, the files go that were not there before.
+pub(crate) async fn publish_with(
+    engine: &Engine,
+    feed: &FeedId,
+    expected: Expected,
+    changes: Vec<NewChange>,
+    files: SavedFiles,
+) -> Result<Published, StoreError> {
+    let store = engine.store.as_ref();
+    // A patch goes on from what is there, so what comes later stays.
+    let replaced =
+        changes.iter().filter(|change| change.op != Op::Patch).map(|change| change.item.id.as_str());
+    let cancelled = scheduled::cancel(engine, feed, replaced).await?;
+    let deletions = changes.iter().filter(|change| change.op == Op::Delete);
+    let deleted: Vec<String> = deletions.map(|change| change.item.id.clone()).collect();
+    let published = publish(store, feed, expected, changes).await;
+    if published.as_ref().is_err_and(is_refusal) {
+        cancelled.restore(engine, feed).await?;
+        files.refuse(store, feed).await?;
+    } else {
+        // Released: the files of deleted items need a hold of their own.
+        drop(files);
+    }
+    let published = published?;
+    attachments::forget(engine, feed, &deleted).await?;
+    Ok(published)
+}
+
+/// Returns true if nothing of the batch can be there, now or later.
+fn is_refusal(error: &AppendError) -> bool {
+    !matches!(error, AppendError::UnknownOutcome { .. } | AppendError::Storage { .. } | AppendError::Closed)
 }

@@ -1,8 +1,9 @@
 //! Changes that are published at a time to come (`publish_at`).
 //!
 //! A scheduled change is a row of its item, and an empty row in an index by time. One node at a time appends what is
-//! due ([`run`]). A later change of the item removes the rows before it is appended, and the task appends only on the
-//! version that it saw before it read the row: so a scheduled change never replaces a later one.
+//! due ([`run`]). A later change of the item removes the rows before it is appended, and puts them back if it is refused.
+//! The task appends only on the version that it saw before it read the row: so a scheduled change never replaces a later
+//! one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -138,7 +139,42 @@ fn parse(key: &[u8], value: &[u8]) -> Result<ScheduledRow, StoreError> {
     serde_json::from_slice(value).map_err(error)
 }
 
-/// Replaces the scheduled changes of items: by new ones, or by nothing. Returns how many there were.
+/// Scheduled changes that were cancelled.
+#[derive(Debug, Default)]
+pub(crate) struct Cancelled(Vec<(String, ScheduledRow)>);
+
+impl Cancelled {
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Schedules them again, since what came instead was refused. What was scheduled for their items meanwhile stays.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub(crate) async fn restore(self, engine: &Engine, feed: &FeedId) -> Result<(), StoreError> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        Scheduled::of(engine).presence.store(SOME, Ordering::Release);
+        for (id, row) in self.0 {
+            let key = item_key(feed, &id);
+            let value = serde_json::to_vec(&row).map_err(|e| StoreError::Encode(e.to_string()))?;
+            let writes =
+                vec![set(time_key(row.at, feed, &id), Some(Vec::new())), set(key.clone(), Some(value))];
+            let absent = Precondition { table: Table::Sources, key, value: None };
+            match engine.store.write(writes, vec![absent]).await {
+                Ok(()) | Err(WriteError::Precondition { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Scheduled::of(engine).changed.notify_one();
+        Ok(())
+    }
+}
+
+/// Replaces the scheduled changes of items: by new ones, or by nothing. Returns those that there were.
 ///
 /// # Errors
 ///
@@ -147,20 +183,21 @@ async fn replace(
     engine: &Engine,
     feed: &FeedId,
     changes: &HashMap<String, Option<ScheduledRow>>,
-) -> Result<usize, StoreError> {
+) -> Result<Cancelled, StoreError> {
     let store = engine.store.as_ref();
     if changes.values().any(Option::is_some) {
         // Before the write: whoever sees its rows must not take the tables for empty.
         Scheduled::of(engine).presence.store(SOME, Ordering::Release);
     }
     for _ in 0..TRIES {
-        let (mut writes, mut conditions, mut before) = (Vec::new(), Vec::new(), 0);
+        let (mut writes, mut conditions, mut before) = (Vec::new(), Vec::new(), Cancelled::default());
         for (id, row) in changes {
             let key = item_key(feed, id);
             let old = store.get(Table::Sources, &key).await?;
             if let Some(old) = &old {
-                before += 1;
-                writes.push(set(time_key(parse(&key, old)?.at, feed, id), None));
+                let row = parse(&key, old)?;
+                writes.push(set(time_key(row.at, feed, id), None));
+                before.0.push((id.clone(), row));
             } else if row.is_none() {
                 continue;
             }
@@ -172,7 +209,7 @@ async fn replace(
             conditions.push(Precondition { table: Table::Sources, key, value: old });
         }
         if writes.is_empty() {
-            return Ok(0);
+            return Ok(Cancelled::default());
         }
         match store.write(writes, conditions).await {
             Ok(()) => {
@@ -206,7 +243,7 @@ pub(crate) async fn schedule(
     replace(engine, feed, &changes.into_iter().map(row).collect()).await.map(drop)
 }
 
-/// Cancels what is scheduled for items. Returns how many changes there were.
+/// Cancels what is scheduled for items, before what replaces it is appended. Returns it: a refused append restores it.
 ///
 /// # Errors
 ///
@@ -215,14 +252,14 @@ pub(crate) async fn cancel(
     engine: &Engine,
     feed: &FeedId,
     ids: impl Iterator<Item = &str>,
-) -> Result<usize, StoreError> {
+) -> Result<Cancelled, StoreError> {
     if Scheduled::of(engine).is_empty(engine).await? {
-        return Ok(0);
+        return Ok(Cancelled::default());
     }
     let prefix = item_key(feed, "");
     // Most feeds have none: a batch of thousands then costs one read.
     if engine.store.scan(Table::Sources, &prefix, None, 1).await?.is_empty() {
-        return Ok(0);
+        return Ok(Cancelled::default());
     }
     replace(engine, feed, &ids.map(|id| (id.to_owned(), None)).collect()).await
 }
@@ -318,14 +355,14 @@ async fn publish_one(
         let gone: Vec<String> = Some(id.to_owned()).filter(|_| change.op == Op::Delete).into_iter().collect();
         if is_done {
             // Also after a crash in front of this.
-            attachments::forget(engine.store.as_ref(), feed, &gone).await?;
+            attachments::forget(engine, feed, &gone).await?;
             return remove(engine, lease, rows, Some(condition)).await;
         }
         let version = Expected::Version(latest.map(|latest| latest.seq));
         let span = crate::spans::span!("append", feed = %feed, changes = 1);
         match engine.store.append(feed, version, vec![change]).instrument(span).await {
             Ok(_) => {
-                attachments::forget(engine.store.as_ref(), feed, &gone).await?;
+                attachments::forget(engine, feed, &gone).await?;
                 return remove(engine, lease, rows, Some(condition)).await;
             }
             Err(AppendError::ItemConflict { .. }) => {}
@@ -373,14 +410,14 @@ mod tests {
         let later = |id: &str| vec![(NewChange::put(Item::new(id)), "3000-01-01T00:00:00Z".parse().unwrap())];
         let (engine, _) = Engine::open(config.clone(), store.clone()).await.unwrap();
         for _ in 0..2 {
-            assert_eq!(cancel(&engine, &feed, ["a"].into_iter()).await.unwrap(), 0);
+            assert_eq!(cancel(&engine, &feed, ["a"].into_iter()).await.unwrap().count(), 0);
         }
         schedule(&engine, &feed, later("a")).await.unwrap();
-        assert_eq!(cancel(&engine, &feed, ["a"].into_iter()).await.unwrap(), 1);
+        assert_eq!(cancel(&engine, &feed, ["a"].into_iter()).await.unwrap().count(), 1);
         schedule(&engine, &feed, later("b")).await.unwrap();
         // After a restart, the store is what tells.
         let (engine, _) = Engine::open(config, store).await.unwrap();
-        assert_eq!(cancel(&engine, &feed, ["b"].into_iter()).await.unwrap(), 1);
+        assert_eq!(cancel(&engine, &feed, ["b"].into_iter()).await.unwrap().count(), 1);
     }
 
     /// The row and the index must have the same time: the task compares them.

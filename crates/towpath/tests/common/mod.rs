@@ -12,6 +12,7 @@ pub mod sink_kill;
 pub mod sqlite_copy;
 pub mod tree;
 pub mod waiting;
+pub mod web_session;
 pub mod xmpp;
 
 pub use nats::free_port;

@@ -36,6 +36,11 @@ impl ChunkedFile {
         Self { media_type, size, upload, chunk: CHUNK as u64 }
     }
 
+    /// Returns the same file with another media type.
+    pub(super) fn with_type(self, media_type: &str) -> Self {
+        Self { media_type: media_type.to_owned(), ..self }
+    }
+
     /// Reads the bytes from `at` to the end of their chunk.
     async fn read(&self, store: &dyn Store, feed: &FeedId, at: u64) -> Result<Bytes, StoreError> {
         let (index, skipped) = (at / self.chunk.max(1), at % self.chunk.max(1));

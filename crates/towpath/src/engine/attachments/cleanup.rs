@@ -5,15 +5,15 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::time::sleep;
-use towpath_proto::{FeedId, Item, NewChange};
+use towpath_proto::{FeedId, Item, NewChange, Op};
 use towpath_store::{Expected, Store, Table};
 
-use super::upload::{Download, LIFETIME, Stage, Upload, prefix};
-use super::{is_named, of_item};
-use crate::engine::publish::{Published, publish};
+use super::upload::{Download, Stage, Upload, prefix};
+use super::{SavedFiles, is_named, lock, of_item};
+use crate::engine::Engine;
+use crate::engine::publish::{Published, publish_with};
 use crate::engine::roles::{self, Lease};
 use crate::engine::table_scan::TableScan;
-use crate::engine::{Engine, scheduled};
 use crate::stop::{Stop, stopped};
 use crate::store_error::StoreError;
 
@@ -56,20 +56,30 @@ async fn clean(
     let mut scan = TableScan::new(store, Table::Chains, &prefix);
     while let Some(page) = scan.next().await? {
         for (key, value) in page {
-            let mut upload = Upload::of_entry(&key, value)?;
+            let mut upload = match Upload::of_entry(&key, value) {
+                Ok(upload) => upload,
+                // The others are not to stay because of it.
+                Err(e) => {
+                    tracing::warn!(error = %e, "cannot read an upload; run towpath verify");
+                    continue;
+                }
+            };
             let ended = if is_due(&upload, &engine.instance, engine.is_shared(), now) {
                 roles::check(lease)?;
                 end(engine, &mut upload).await
             } else if is_whole(&upload, now, patience) && engine.feed_to_publish(&upload.feed).is_some() {
                 roles::check(lease)?;
-                finish(engine, &mut upload).await.map(drop)
+                finish_late(engine, &mut upload).await.map(drop)
             } else {
                 continue;
             };
             match ended {
                 // Somebody is still at it.
                 Err(e) if e.is_conflict() => {}
-                ended => ended?,
+                Err(e) => tracing::warn!(
+                    feed = %upload.feed, item = upload.row.item, error = %e, "cannot end an old upload, and try again"
+                ),
+                Ok(()) => {}
             }
         }
     }
@@ -89,27 +99,50 @@ fn is_due(upload: &Upload, run: &str, is_shared: bool, now: Timestamp) -> bool {
 fn is_whole(upload: &Upload, now: Timestamp, patience: SignedDuration) -> bool {
     let is_unfinished = matches!(upload.row.stage, Stage::Receiving | Stage::Stored { .. });
     // Its request may be at it just now.
-    let is_left = upload.row.expires.checked_sub(LIFETIME - patience).is_ok_and(|time| time <= now);
+    let is_left = upload.last_write().checked_add(patience).is_ok_and(|time| time <= now);
     is_unfinished && upload.row.resumable.is_some() && upload.row.length == Some(upload.row.offset) && is_left
+}
+
+/// Finishes a whole upload whose request was cut off just before. Returns `None` if the item was changed since the last
+/// byte came: then that counts, and the upload goes.
+pub(crate) async fn finish_late(
+    engine: &Engine,
+    upload: &mut Upload,
+) -> Result<Option<Published>, StoreError> {
+    let latest = engine.store.latest(&upload.feed, &upload.row.item).await?;
+    if latest.as_ref().is_some_and(|latest| latest.modified > upload.last_write()) {
+        end(engine, upload).await?;
+        return Ok(None);
+    }
+    let live = latest.filter(|latest| latest.op != Op::Delete).map(|latest| latest.seq);
+    finish_at(engine, upload, Expected::Version(live)).await.map(Some)
 }
 
 /// Keeps the file of a whole upload, and appends its item.
 pub(crate) async fn finish(engine: &Engine, upload: &mut Upload) -> Result<Published, StoreError> {
+    finish_at(engine, upload, Expected::Any).await
+}
+
+async fn finish_at(
+    engine: &Engine,
+    upload: &mut Upload,
+    expected: Expected,
+) -> Result<Published, StoreError> {
     let store = engine.store.as_ref();
+    let held = lock(engine, &upload.feed, std::iter::once(upload.row.item.as_str())).await;
     let file = upload.keep(store).await?;
     let mut item = Item::new(&upload.row.item);
     item.title = upload.row.resumable.as_ref().and_then(|resumable| resumable.title.clone());
     let attachment = file.content(engine, &upload.feed, &upload.row.media_type, upload.row.offset);
     item.extra.insert("attachments".into(), json!([attachment]));
-    // Cancelled first: what was scheduled must not come after what replaces it.
-    scheduled::cancel(engine, &upload.feed, std::iter::once(upload.row.item.as_str())).await?;
-    let published = publish(store, &upload.feed, Expected::Any, vec![NewChange::put(item)]).await?;
+    let changes = vec![NewChange::put(item)];
+    let published = publish_with(engine, &upload.feed, expected, changes, SavedFiles::from(held)).await?;
     upload.finish(store).await?;
     Ok(published)
 }
 
-/// Ends an upload whose time is over. Its file stays if the item has it.
-async fn end(engine: &Engine, upload: &mut Upload) -> Result<(), StoreError> {
+/// Ends an upload whose item does not come any more. Its file stays if the item has it all the same.
+pub(crate) async fn end(engine: &Engine, upload: &mut Upload) -> Result<(), StoreError> {
     let store = engine.store.as_ref();
     let Stage::Stored { key, is_new: true } = &upload.row.stage else { return upload.remove(store).await };
     let latest = store.latest(&upload.feed, &upload.row.item).await?;
@@ -144,11 +177,16 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::engine::attachments::upload::LIFETIME;
     use crate::engine::attachments::{Resumable, UploadWriter, list};
+    use crate::engine::publish::publish;
 
     async fn engine() -> Arc<Engine> {
         let store = Arc::new(MemoryStore::new(Arc::new(Timestamp::now)));
-        Engine::open(Config::parse("", std::path::Path::new("")).unwrap(), store).await.unwrap().0
+        Engine::open(Config::parse("[[feed]]\nid = \"films\"\n", std::path::Path::new("")).unwrap(), store)
+            .await
+            .unwrap()
+            .0
     }
 
     async fn upload(engine: &Engine, resumable: bool, run: &str) -> Upload {
@@ -183,6 +221,30 @@ mod tests {
         let after = now.checked_add(LIFETIME + SignedDuration::from_secs(60)).unwrap();
         clean(&engine, &lease, after, PATIENCE).await.unwrap();
         assert_eq!(left().await, (0, 0));
+    }
+
+    /// A crash came between the last byte and the item.
+    #[tokio::test]
+    async fn a_whole_upload_becomes_its_item_unless_that_was_changed_since() {
+        for is_changed in [false, true] {
+            let (engine, lease) = (engine().await, Lease::alone("upkeep"));
+            let mut whole = upload(&engine, true, "").await;
+            whole.row.length = Some(whole.row.offset);
+            whole.save(engine.store.as_ref()).await.unwrap();
+            if is_changed {
+                std::thread::sleep(Duration::from_millis(2));
+                let item = Item { title: Some("newer".into()), ..Item::new("a") };
+                let changes = vec![NewChange::put(item)];
+                publish(engine.store.as_ref(), &whole.feed, Expected::Any, changes).await.unwrap();
+            }
+            clean(&engine, &lease, engine.now(), SignedDuration::ZERO).await.unwrap();
+            let latest = engine.store.latest(&whole.feed, "a").await.unwrap().unwrap();
+            assert_eq!(latest.item.title.as_deref(), is_changed.then_some("newer"));
+            assert_eq!(latest.item.extra.contains_key("attachments"), !is_changed);
+            assert!(unfinished(engine.store.as_ref(), None).await.unwrap().is_empty());
+            let chunks = engine.store.scan(Table::Documents, b"attachment", None, 100).await.unwrap().len();
+            assert_eq!(chunks > 0, !is_changed);
+        }
     }
 
     /// A mirror continues its downloads, and appends the items of those that are complete, after a restart.

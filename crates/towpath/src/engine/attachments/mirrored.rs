@@ -317,7 +317,7 @@ mod tests {
         assert_eq!((length, etag), (content().len() as u64, None));
         assert_eq!(sha256.finalize(), Sha256::digest(content()));
         second.keep().await.unwrap().finish(engine.store.as_ref()).await.unwrap();
-        super::super::forget(engine.store.as_ref(), &feed(), &["a".into()]).await.unwrap();
+        super::super::forget(&engine, &feed(), &["a".into()]).await.unwrap();
         assert!(complete(&engine, "b").await.is_none());
         assert_eq!(rows(&engine).await, (12 + 2, 0));
     }

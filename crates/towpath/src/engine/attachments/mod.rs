@@ -5,22 +5,26 @@
 mod chunks;
 mod cleanup;
 mod mirrored;
+mod save;
 #[cfg(test)]
 mod tests;
 mod upload;
 mod verify;
 mod writer;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use towpath_proto::{Content, FeedId, Item, Op};
-use towpath_store::{Store, Table, TableWrite};
+use towpath_store::{ReadError, Store, Table, TableWrite};
 
 pub(crate) use self::chunks::ChunkedFile;
-pub(crate) use self::cleanup::{finish, run, unfinished};
+pub(crate) use self::cleanup::{end, finish, finish_late, run, unfinished};
 pub(crate) use self::mirrored::{MirroredFile, MirroredPart, OpenedMirror, open as open_mirrored};
+#[cfg(test)]
+pub(crate) use self::save::keep;
+pub(crate) use self::save::{ItemGuard, NewFile, SavedFiles, lock, save};
 pub(crate) use self::upload::{Resumable, Stage, Upload, UploadRow};
 pub(crate) use self::verify::{repair, verify};
 pub(crate) use self::writer::UploadWriter;
@@ -103,16 +107,11 @@ fn name_row(feed: &FeedId, key: &str) -> Vec<u8> {
     format!("attachment-names/{feed}/{key}").into_bytes()
 }
 
-/// Returns the writes that keep a file.
-pub(crate) fn keep(feed: &FeedId, file: &Attachment, media_type: &str, bytes: &[u8]) -> Vec<TableWrite> {
-    let mut value = BytesMut::with_capacity(2 + media_type.len() + bytes.len());
-    // Callers check it: a media type has at most 1024 bytes.
-    value.put_u16(u16::try_from(media_type.len()).unwrap_or_default());
-    value.put_slice(media_type.as_bytes());
-    value.put_slice(bytes);
-    let write = |key, value| TableWrite { table: Table::Documents, key, value: Some(value) };
-    let name = Bytes::copy_from_slice(file.name.as_bytes());
-    vec![write(bytes_row(feed, &file.key), value.freeze()), write(name_row(feed, &file.key), name)]
+/// Returns the names in a row of names: one a line, for names have no control characters.
+fn names(row: &[u8]) -> impl Iterator<Item = String> {
+    let text = String::from_utf8_lossy(row).into_owned();
+    let names: Vec<String> = text.lines().map(str::to_owned).collect();
+    names.into_iter()
 }
 
 /// Length of a media type that no row has: the rest of the row describes a file in chunks.
@@ -209,57 +208,44 @@ fn after_path<'a>(item: &'a Item, path: &str) -> Option<&'a str> {
     urls.find_map(|url| Some(url.split_once(path)?.1))
 }
 
-/// Lists the files of a feed, by their keys.
+/// Lists the files of a feed, by their keys. One with several names is there for each, the newest last.
 pub(crate) async fn list(store: &dyn Store, feed: &FeedId) -> Result<Vec<Attachment>, StoreError> {
     let prefix = name_row(feed, "");
     let mut scan = TableScan::new(store, Table::Documents, &prefix);
     let mut files = Vec::new();
     while let Some(page) = scan.next().await? {
-        let file = |(key, name): &(Bytes, Bytes)| Attachment {
-            key: String::from_utf8_lossy(&key[prefix.len()..]).into_owned(),
-            name: String::from_utf8_lossy(name).into_owned(),
-        };
-        files.extend(page.iter().map(file));
+        files.extend(page.iter().flat_map(|(key, row)| {
+            let key = String::from_utf8_lossy(&key[prefix.len()..]).into_owned();
+            names(row).map(move |name| Attachment { key: key.clone(), name })
+        }));
     }
     Ok(files)
 }
 
 /// Removes the files of those items that are deleted now.
-pub(crate) async fn forget_deleted(
-    store: &dyn Store,
-    feed: &FeedId,
-    ids: &[String],
-) -> Result<(), StoreError> {
-    if !has_files(store, feed, ids).await? {
-        return Ok(());
-    }
-    let mut deleted = Vec::new();
-    for id in ids {
-        if store.latest(feed, id).await?.is_none_or(|change| change.op == Op::Delete) {
-            deleted.push(id.clone());
-        }
-    }
-    forget(store, feed, &deleted).await
-}
-
-/// Returns false if none of the items can have files.
-async fn has_files(store: &dyn Store, feed: &FeedId, ids: &[String]) -> Result<bool, StoreError> {
+pub(crate) async fn forget(engine: &Engine, feed: &FeedId, ids: &[String]) -> Result<(), StoreError> {
+    let store = engine.store.as_ref();
     // Most feeds have no files: then deleting thousands of items costs one read.
-    Ok(!ids.is_empty() && !store.scan(Table::Documents, &bytes_row(feed, ""), None, 1).await?.is_empty())
-}
-
-/// Removes the files of deleted items.
-pub(crate) async fn forget(store: &dyn Store, feed: &FeedId, ids: &[String]) -> Result<(), StoreError> {
-    if !has_files(store, feed, ids).await? {
+    if ids.is_empty() || store.scan(Table::Documents, &bytes_row(feed, ""), None, 1).await?.is_empty() {
         return Ok(());
     }
     for id in ids {
-        let prefix = bytes_row(feed, &of_item(id));
-        // One by one: a file in one row may have 16 MiB.
-        while let Some((key, _)) = store.scan(Table::Documents, &prefix, None, 1).await?.pop() {
-            let key = String::from_utf8_lossy(&key[bytes_row(feed, "").len()..]).into_owned();
-            remove_file(store, feed, &key).await?;
+        let _held = lock(engine, feed, std::iter::once(id.as_str())).await;
+        // It may have come back since, with files.
+        if store.latest(feed, id).await?.is_none_or(|change| change.op == Op::Delete) {
+            remove_files(store, feed, id).await?;
         }
+    }
+    Ok(())
+}
+
+/// Removes the files of an item.
+async fn remove_files(store: &dyn Store, feed: &FeedId, id: &str) -> Result<(), StoreError> {
+    let prefix = bytes_row(feed, &of_item(id));
+    // One by one: a file in one row may have 16 MiB.
+    while let Some((key, _)) = store.scan(Table::Documents, &prefix, None, 1).await?.pop() {
+        let key = String::from_utf8_lossy(&key[bytes_row(feed, "").len()..]).into_owned();
+        remove_file(store, feed, &key).await?;
     }
     Ok(())
 }
@@ -271,6 +257,10 @@ async fn remove_file(store: &dyn Store, feed: &FeedId, key: &str) -> Result<(), 
     match record(store, feed, key).await {
         Ok(Some(KeptFile::Chunked(file))) => Upload::remove_file(store, feed, file, rows).await,
         // A damaged record can at least go.
-        _ => Ok(store.write(rows, Vec::new()).await?),
+        Ok(_) | Err(StoreError::View(_) | StoreError::Read(ReadError::Damaged { .. })) => {
+            Ok(store.write(rows, Vec::new()).await?)
+        }
+        // Its chunks would be lost track of.
+        Err(e) => Err(e),
     }
 }

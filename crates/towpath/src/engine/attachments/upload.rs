@@ -13,6 +13,7 @@ use towpath_proto::FeedId;
 use towpath_store::{Precondition, Store, Table, TableWrite};
 
 use super::chunks::{self, CHUNK, ChunkedFile};
+use super::save::describe;
 use super::{Attachment, bytes_row, chunked_record, name_row};
 use crate::store_error::StoreError;
 
@@ -201,6 +202,11 @@ impl Upload {
         self.stored.is_some()
     }
 
+    /// Returns the time of its last write.
+    pub(super) fn last_write(&self) -> Timestamp {
+        self.row.expires.checked_sub(LIFETIME).unwrap_or(Timestamp::MIN)
+    }
+
     /// Returns the digest of the bytes that are stored.
     pub(crate) fn digest(&self) -> Result<Sha256, StoreError> {
         digest(&self.row)
@@ -273,8 +279,9 @@ impl Upload {
             }
         }
         // The item has the same file already, so these chunks are not needed.
+        let described = describe(store, &self.feed, file, &self.row.media_type).await?;
         self.row = UploadRow { stage: Stage::Stored { key: file.key.clone(), is_new: false }, ..before };
-        self.save(store).await
+        self.write(store, described, None).await
     }
 
     /// Removes a file with its chunks, as an upload that is being removed: a crash in between leaves its row.

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, ETAG, IF_MATCH, IF_NONE_MATCH, LAST_MODIFIED, LOCATION};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use http::header::{CACHE_CONTROL, ETAG, LAST_MODIFIED, LOCATION};
+use http::{HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -27,7 +27,8 @@ use crate::engine::access::may_change;
 use crate::engine::attachments::{self, KeptFile, content_key};
 use crate::engine::item_versions::{version, versions};
 use crate::engine::request::{asks_for_line, feed_to_change, known_feed, parameters};
-use crate::engine::{Engine, Feed, scheduled};
+use crate::engine::scheduled::{self, Cancelled};
+use crate::engine::{Engine, Feed};
 use crate::protocols::addresses::item_url;
 use crate::protocols::smart::settings;
 use crate::server::item_response::{insert, json_answer, raw, raw_headers};
@@ -37,8 +38,10 @@ use crate::server::{file_response, publish};
 
 mod edit;
 mod line_patch;
+mod precondition;
 
 use edit::{ItemEdit, RequestedEdit};
+use precondition::ItemPrecondition;
 
 /// Attempts of a change while others change the same item.
 // Each failed attempt means that another change of it won, so the item as a whole makes progress.
@@ -90,23 +93,30 @@ async fn change(
     }
     // Cancelled first: what was scheduled must not come after what replaces it.
     let cancelled = match *method {
-        Method::PATCH => 0,
+        Method::PATCH => Cancelled::default(),
         _ => scheduled::cancel(engine, feed.id(), std::iter::once(id.as_str())).await?,
     };
+    let count = cancelled.count();
     let done = match append_if(engine, feed, condition, edit).await {
+        Ok(done) => Some(done),
         // It was to be published, and now is not: that is a deletion, too.
-        Err(e) if e.kind == RouteErrorKind::NotFound && cancelled > 0 => None,
-        done => Some(done?),
+        Err(e) if e.kind == RouteErrorKind::NotFound && count > 0 && condition.check(None).is_ok() => None,
+        Err(e) => {
+            if !e.kind.is_uncertain() {
+                cancelled.restore(engine, feed.id()).await?;
+            }
+            return Err(e);
+        }
     };
     if *method == Method::DELETE {
-        publish::forget_attachments(engine, feed, std::slice::from_ref(&id)).await?;
+        attachments::forget(engine, feed.id(), std::slice::from_ref(&id)).await?;
     }
+    let cancelled = Some(count).filter(|count| *count > 0);
     let Some(done) = done else {
-        let receipt = ItemReceipt { cancelled: Some(cancelled), ..ItemReceipt::new(feed, &id, Op::Delete) };
+        let receipt = ItemReceipt { cancelled, ..ItemReceipt::new(feed, &id, Op::Delete) };
         return Ok(json_answer(StatusCode::OK, &json!(receipt)));
     };
-    let created = *method == Method::PUT && !done.existed;
-    Ok(receipt(engine, feed, &id, method, created, &done))
+    Ok(receipt(engine, feed, &id, method, cancelled, &done))
 }
 
 /// Returns the latest version of an item that is not deleted.
@@ -192,6 +202,8 @@ struct ItemAppend {
     /// True if nothing was appended, since nothing would have changed.
     is_unchanged: bool,
     appended: Appended,
+    /// Time of the version that the item has now.
+    modified: Timestamp,
 }
 
 /// Appends under the request's preconditions.
@@ -216,13 +228,14 @@ async fn append_if(
         if let Some(latest) = latest.as_ref().filter(|latest| changes_nothing(latest, &mut change)) {
             let head = engine.store.head(feed.id()).await?;
             let appended = Appended { first: latest.seq, head, ops: OpCounts::default() };
-            return Ok(ItemAppend { existed: true, is_unchanged: true, appended });
+            return Ok(ItemAppend { existed: true, is_unchanged: true, appended, modified: latest.modified });
         }
         let version = Expected::Version(latest.as_ref().map(|latest| latest.seq));
         let span = crate::spans::span!("append", feed = %feed.id(), changes = 1);
         match engine.store.append(feed.id(), version, vec![change]).instrument(span).await {
             Ok(appended) => {
-                return Ok(ItemAppend { existed: latest.is_some(), is_unchanged: false, appended });
+                let (existed, modified) = (latest.is_some(), appended.head.modified);
+                return Ok(ItemAppend { existed, is_unchanged: false, appended, modified });
             }
             // The item changed meanwhile, so the condition is checked again.
             Err(AppendError::ItemConflict { .. }) => {}
@@ -249,7 +262,7 @@ fn receipt(
     feed: &Feed,
     id: &str,
     method: &Method,
-    created: bool,
+    cancelled: Option<usize>,
     append: &ItemAppend,
 ) -> Answer {
     let done = &append.appended;
@@ -261,12 +274,14 @@ fn receipt(
     };
     let receipt = ItemReceipt {
         seq: Some(done.first),
-        modified: Some(done.head.modified),
+        modified: Some(append.modified),
+        cancelled,
         appended,
         changed: Some(if append.existed && op != Op::Delete { appended } else { 0 }),
         unchanged: Some(1 - appended),
         ..ItemReceipt::new(feed, id, op)
     };
+    let created = op == Op::Put && !append.existed;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     let mut answer = json_answer(status, &json!(receipt));
     set_position(&mut answer.headers, done.head.seq);
@@ -275,43 +290,6 @@ fn receipt(
         insert(&mut answer.headers, LOCATION, &item_url(&engine.base_url, feed.id(), id));
     }
     answer
-}
-
-/// `If-Match` and `If-None-Match: *` (RFC 9110, section 13.1) on the item's version.
-struct ItemPrecondition {
-    matching: Option<String>,
-    absent: bool,
-}
-
-impl ItemPrecondition {
-    fn of(headers: &HeaderMap) -> Result<Self, RouteError> {
-        let text = |name: HeaderName| {
-            let value = headers.get(&name).map(|value| value.to_str().map(str::to_owned));
-            value.transpose().map_err(|_| RouteError::bad_request(format!("{name} is not text")))
-        };
-        let absent = match text(IF_NONE_MATCH)?.as_deref() {
-            None => false,
-            Some("*") => true,
-            // A list of tags would mean "unless it is one of these versions", which is not implemented.
-            Some(_) => return Err(RouteError::bad_request("If-None-Match of a change can only be *")),
-        };
-        Ok(Self { matching: text(IF_MATCH)?, absent })
-    }
-
-    fn check(&self, latest: Option<&Change>) -> Result<(), RouteError> {
-        if self.absent && latest.is_some() {
-            return Err(RouteError::precondition("the item is there already"));
-        }
-        let Some(list) = &self.matching else { return Ok(()) };
-        // Also for `*`: it holds only if there is a current representation (RFC 9110, section 13.1.1).
-        let Some(latest) = latest else { return Err(RouteError::precondition("there is no such item")) };
-        let tag = format!("\"{}\"", latest.seq);
-        // Tags here are numbers, so a comma inside of quotes cannot occur.
-        if list == "*" || list.split(',').any(|one| one.trim() == tag) {
-            return Ok(());
-        }
-        Err(RouteError::precondition(format!("the item's version is {tag}")))
-    }
 }
 
 /// Answers with an item: its content, the file that is its content, or its line.

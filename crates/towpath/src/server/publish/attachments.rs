@@ -10,13 +10,12 @@ use towpath_proto::Content;
 
 use crate::document::prebuilt::{Document, Valid};
 use crate::document::route_error::RouteError;
-use crate::engine::attachments::{self, Attachment, KeptFile, file_name};
+use crate::engine::attachments::{self, Attachment, KeptFile, NewFile, file_name};
 use crate::engine::request::known_feed;
 use crate::engine::{Engine, Feed};
 use crate::server::file_response;
 use crate::server::item_response::{insert, raw, raw_headers};
 use crate::server::routed::Routed;
-use crate::store_error::StoreError;
 
 /// Largest file, in bytes.
 const MAX_FILE: usize = 16 << 20;
@@ -29,17 +28,9 @@ pub(super) struct UploadedFile {
     pub(super) bytes: Bytes,
 }
 
-/// File to keep, with its key.
-#[derive(Debug)]
-pub(super) struct StoredFile {
-    pub(super) file: Attachment,
-    pub(super) media_type: String,
-    pub(super) bytes: Bytes,
-}
-
 impl UploadedFile {
     /// Checks the file, and names it by its item and its bytes.
-    pub(super) fn store(self, feed: &Feed, id: &str) -> Result<StoredFile, RouteError> {
+    pub(super) fn store(self, feed: &Feed, id: &str) -> Result<NewFile, RouteError> {
         let Self { name, media_type, bytes } = self;
         if bytes.len() > MAX_FILE {
             let shown: String = name.chars().take(60).collect();
@@ -54,34 +45,13 @@ impl UploadedFile {
         Content::new(media_type.as_str(), Bytes::new())
             .check_type()
             .map_err(|e| RouteError::bad_request(format!("file {name:?}: {e}")))?;
-        Ok(StoredFile { file: Attachment::new(id, name, &bytes), media_type, bytes })
+        Ok(NewFile { item: id.to_owned(), file: Attachment::new(id, name, &bytes), media_type, bytes })
     }
 }
 
-impl StoredFile {
-    /// Returns the file's address.
-    pub(super) fn url(&self, engine: &Engine, feed: &Feed) -> String {
-        format!("{}{}", engine.base_url, self.file.path(feed.id()))
-    }
-}
-
-/// Keeps files. They are there before the item that names them.
-pub(super) async fn save(engine: &Engine, feed: &Feed, files: Vec<StoredFile>) -> Result<(), RouteError> {
-    // One by one: each is as large as a batch may be.
-    for StoredFile { file, media_type, bytes } in files {
-        let writes = attachments::keep(feed.id(), &file, &media_type, &bytes);
-        engine.store.write(writes, Vec::new()).await.map_err(StoreError::from)?;
-    }
-    Ok(())
-}
-
-/// Removes the files of deleted items.
-pub(in crate::server) async fn forget(
-    engine: &Engine,
-    feed: &Feed,
-    ids: &[String],
-) -> Result<(), RouteError> {
-    Ok(attachments::forget(engine.store.as_ref(), feed.id(), ids).await?)
+/// Returns the address of a file.
+pub(super) fn url(engine: &Engine, feed: &Feed, file: &Attachment) -> String {
+    format!("{}{}", engine.base_url, file.path(feed.id()))
 }
 
 /// Answers `GET /feeds/{feed}/attachments/{key}/{name}`.

@@ -8,11 +8,10 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
+use towpath_proto::NewChange;
 use towpath_proto::change::Seq;
-use towpath_proto::{NewChange, Op};
 use towpath_store::Expected;
 
-use super::attachments;
 use super::body::BodyForm;
 use super::line::PublishedLine;
 use super::urls::UrlRule;
@@ -20,9 +19,9 @@ use crate::config::TokenRight;
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::RouteError;
 use crate::engine::access::may_change;
-use crate::engine::publish::{Published, publish};
+use crate::engine::publish::{Published, publish_with};
 use crate::engine::request::{feed_to_change, parameters};
-use crate::engine::{Engine, request_body, scheduled};
+use crate::engine::{Engine, attachments, request_body, scheduled};
 use crate::server::item_response::json_answer;
 use crate::server::read_your_writes::set_position;
 
@@ -65,22 +64,13 @@ pub(in crate::server) async fn post(
     let form = BodyForm::of(&request, &feed)?;
     let bytes = request_body::read(engine, request, MAX_BATCH).await?;
     let (lines, files) = form.read(engine, &feed, bytes, urls).await?;
-    attachments::save(engine, &feed, files).await?;
+    let files = attachments::save(engine, feed.id(), files).await?;
     let (changes, later) = divide(engine, lines);
-    // Cancelled first: what was scheduled must not come after what replaces it.
-    let ids = changes.iter().filter(|change| change.op != Op::Patch).map(|change| change.item.id.as_str());
-    scheduled::cancel(engine, feed.id(), ids).await?;
-    let gone: Vec<String> = changes
-        .iter()
-        .filter(|change| change.op == Op::Delete)
-        .map(|change| change.item.id.clone())
-        .collect();
     let count = changes.len();
     let Published { appended, unchanged, changed } =
-        publish(engine.store.as_ref(), feed.id(), expected, changes).await?;
+        publish_with(engine, feed.id(), expected, changes, files).await?;
     let later_count = later.len();
     scheduled::schedule(engine, feed.id(), later).await?;
-    attachments::forget(engine, &feed, &gone).await?;
     tracing::debug!(feed = %feed.id(), token = %sender, count, later_count, last = appended.head.seq, "published a batch");
     let receipt = BatchReceipt {
         appended: count - unchanged,

@@ -7,13 +7,13 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request};
 use serde_json::value::RawValue;
 
-use super::attachments::StoredFile;
 use super::fields::Fields;
 use super::foreign;
 use super::limits::MAX_LINES;
 use super::line::{PublishedLine, line};
 use super::urls::UrlRule;
 use crate::document::route_error::RouteError;
+use crate::engine::attachments::NewFile;
 use crate::engine::request::asks_for_line;
 use crate::engine::{Engine, Feed};
 use towpath_proto::format::media_type;
@@ -59,7 +59,7 @@ impl BodyForm {
         feed: &Arc<Feed>,
         body: Bytes,
         urls: UrlRule,
-    ) -> Result<(Vec<PublishedLine>, Vec<StoredFile>), RouteError> {
+    ) -> Result<(Vec<PublishedLine>, Vec<NewFile>), RouteError> {
         let start = body.iter().find(|byte| !byte.is_ascii_whitespace());
         match self {
             // What many tools send as a form by default is JSON after all. No form begins so.

@@ -4,10 +4,11 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use towpath_proto::Content;
 
-use super::attachments::{StoredFile, UploadedFile};
+use super::attachments::{UploadedFile, url};
 use super::line::{PublishedLine, line};
 use super::urls::UrlRule;
 use crate::document::route_error::RouteError;
+use crate::engine::attachments::NewFile;
 use crate::engine::{Engine, Feed};
 
 /// Limit of files in a form.
@@ -81,7 +82,7 @@ impl Fields {
         engine: &Engine,
         feed: &Feed,
         urls: UrlRule,
-    ) -> Result<(PublishedLine, Vec<StoredFile>), RouteError> {
+    ) -> Result<(PublishedLine, Vec<NewFile>), RouteError> {
         let files = std::mem::take(&mut self.files);
         let id =
             self.fields.iter().find(|(name, _)| name == "id").map(|(_, id)| id.clone()).unwrap_or_default();
@@ -94,7 +95,7 @@ impl Fields {
                 continue;
             }
             let file = file.store(feed, &id)?;
-            let url = file.url(engine, feed);
+            let url = url(engine, feed, &file.file);
             if name == "image" {
                 json["item"]["image"] = url.into();
             } else {

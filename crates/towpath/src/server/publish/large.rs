@@ -9,7 +9,9 @@ use hyper::body::{Body as _, Incoming};
 
 use super::limits::MAX_CONTENT;
 use crate::document::route_error::{RouteError, RouteErrorKind};
-use crate::engine::attachments::{Attachment, Upload, UploadWriter, file_name, max_size};
+use crate::engine::attachments::{
+    Attachment, ItemGuard, Upload, UploadWriter, end, file_name, lock, max_size,
+};
 use crate::engine::request_body::BodyReader;
 use crate::engine::{Engine, Feed};
 
@@ -25,6 +27,7 @@ pub(in crate::server) enum ReceivedContent {
 pub(in crate::server) struct ReceivedFile {
     pub(in crate::server) upload: Upload,
     pub(in crate::server) file: Attachment,
+    _held: ItemGuard,
 }
 
 /// Returns the limit of an item's content, in bytes.
@@ -89,8 +92,9 @@ async fn receive(
     upload.save(store).await?;
     match store_body(engine, &mut upload, first, &mut body).await {
         Ok(()) => {
+            let held = lock(engine, &upload.feed, std::iter::once(upload.row.item.as_str())).await;
             let file = upload.keep(store).await?;
-            Ok(ReceivedFile { upload, file })
+            Ok(ReceivedFile { upload, file, _held: held })
         }
         Err(error) => {
             if let Err(e) = upload.remove(store).await {
@@ -122,17 +126,13 @@ impl ReceivedFile {
         let settled = match done {
             Ok(_) => self.upload.finish(store).await,
             // The item may be there all the same: what became of it is seen when the upload's time is over.
-            Err(e) if is_uncertain(e.kind) => return,
-            Err(_) => self.upload.discard(store).await,
+            Err(e) if e.kind.is_uncertain() => return,
+            Err(_) => end(engine, &mut self.upload).await,
         };
         if let Err(e) = settled {
             tracing::debug!(feed = %self.upload.feed, error = %e, "cannot end an upload now; it is done within a day");
         }
     }
-}
-
-fn is_uncertain(kind: RouteErrorKind) -> bool {
-    matches!(kind, RouteErrorKind::Store | RouteErrorKind::Unavailable { .. } | RouteErrorKind::Internal)
 }
 
 fn too_large(limit: u64) -> RouteError {

@@ -10,7 +10,7 @@ mod limits;
 mod line;
 mod urls;
 
-pub(super) use attachments::{forget as forget_attachments, get as attachment};
+pub(super) use attachments::get as attachment;
 pub(super) use batch::{BatchReceipt, post};
 pub(super) use large::{ReceivedContent, ReceivedFile, check_room, content, is_large};
 pub(super) use limits::MAX_CONTENT;

@@ -20,6 +20,7 @@ use crate::engine::attachments::{Resumable, Upload, file_name, unfinished};
 use crate::engine::{Engine, Feed};
 use crate::server::item_response::insert;
 use crate::server::publish::check_room;
+use crate::server::read_your_writes::set_position;
 
 const CONCAT: HeaderName = HeaderName::from_static("upload-concat");
 /// Limit of unfinished uploads of a feed.
@@ -49,7 +50,7 @@ pub(super) async fn create(
         let at = engine.clone();
         take(engine, async move { receive_first(&at, upload, part).await }, &mut answer.headers).await?;
     } else if length == Some(0) {
-        publish(engine, &mut upload, &mut answer.headers).await?;
+        set_position(&mut answer.headers, publish(engine, &mut upload).await?);
     } else {
         insert(&mut answer.headers, EXPIRES, &http_date::write(upload.row.expires));
     }

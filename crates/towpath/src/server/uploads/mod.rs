@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use towpath_proto::format::http_date;
 
 use self::create::create;
-use self::part::{PART, Part, in_use, publish, receive, take};
+use self::part::{PART, Part, in_use, receive, take};
 use self::wire::{
     DEFERRED_LENGTH, EXPIRES, LENGTH, MAX_SIZE, METADATA, OFFSET, RESUMABLE, TUS_VERSION, bare,
     checked_length, number,
@@ -27,11 +27,12 @@ use crate::config::TokenRight;
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::access::may_change;
-use crate::engine::attachments::{Stage, Upload, finish, max_size};
+use crate::engine::attachments::{Stage, Upload, finish, finish_late, max_size};
 use crate::engine::request::feed_to_change;
 use crate::engine::{Engine, Feed};
 use crate::server::item_response::insert;
 use crate::server::problem::Problem;
+use crate::server::read_your_writes::set_position;
 
 const VERSION: &str = "1.0.0";
 const EXTENSIONS: &str =
@@ -128,9 +129,13 @@ async fn status(engine: &Engine, mut upload: Upload) -> Result<Answer, RouteErro
     let mut answer = bare(StatusCode::OK);
     if upload.row.length == Some(upload.row.offset) && upload.row.stage != Stage::Done {
         // A crash came between the last byte and the item. Another request may be at it.
-        match publish(engine, &mut upload, &mut answer.headers).await {
-            Err(e) if e.kind != RouteErrorKind::Conflict => return Err(e),
-            _ => {}
+        match finish_late(engine, &mut upload).await.map_err(in_use) {
+            Ok(Some(published)) => set_position(&mut answer.headers, published.appended.head.seq),
+            Ok(None) => {
+                return Err(RouteError::gone("the item was changed since the upload's last byte came"));
+            }
+            Err(e) if e.kind == RouteErrorKind::Conflict => {}
+            Err(e) => return Err(e),
         }
     }
     insert(&mut answer.headers, OFFSET, &upload.row.offset.to_string());

@@ -1,12 +1,15 @@
 //! Bytes of an upload that a request brings.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, Request};
 use hyper::body::{Body as _, Incoming};
+use towpath_proto::change::Seq;
 use towpath_proto::format::http_date;
 
 use super::checksum::{self, Checksum};
 use super::wire::{EXPIRES, OFFSET};
-use crate::document::route_error::RouteError;
+use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::Engine;
 use crate::engine::attachments::{Stage, Upload, UploadRow, UploadWriter, finish, max_size};
 use crate::engine::request_body::BodyReader;
@@ -45,19 +48,30 @@ impl Part {
 
 /// Has a part received, and says how far the upload is. The last byte publishes the item.
 pub(super) async fn take(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     receiving: impl Future<Output = Result<Upload, RouteError>> + Send + 'static,
     headers: &mut HeaderMap,
 ) -> Result<(), RouteError> {
+    let engine = engine.clone();
+    let taking = async move {
+        let mut upload = receiving.await?;
+        let is_whole = upload.row.length == Some(upload.row.offset);
+        let published = match is_whole && upload.row.stage != Stage::Done {
+            true => Some(publish(&engine, &mut upload).await?),
+            false => None,
+        };
+        Ok::<_, RouteError>((upload, published))
+    };
     // A task of its own: if the client goes, hyper drops this request, and what came would be lost.
-    let mut upload = tokio::spawn(receiving).await.map_err(|e| RouteError::internal(e.to_string()))??;
+    let taken = tokio::spawn(taking).await.map_err(|e| RouteError::internal(e.to_string()))?;
+    let (upload, published) = taken?;
     insert(headers, OFFSET, &upload.row.offset.to_string());
-    if upload.row.length == Some(upload.row.offset) {
-        if upload.row.stage != Stage::Done {
-            publish(engine, &mut upload, headers).await?;
+    match published {
+        Some(seq) => set_position(headers, seq),
+        None if upload.row.stage == Stage::Receiving => {
+            insert(headers, EXPIRES, &http_date::write(upload.row.expires));
         }
-    } else {
-        insert(headers, EXPIRES, &http_date::write(upload.row.expires));
+        None => {}
     }
     Ok(())
 }
@@ -82,9 +96,14 @@ pub(super) async fn receive(engine: &Engine, mut upload: Upload, part: Part) -> 
             Err(e) => break Err(e),
         }
     };
+    // Of more bytes than the upload has, none is sure to be right.
+    let is_too_long = ended.as_ref().is_err_and(|e| e.kind == RouteErrorKind::TooLarge);
     let is_wrong = match checksum {
         // Bytes that cannot be checked do not count.
         Some(_) if ended.is_err() => return ended.map(|()| upload),
+        _ if is_too_long => {
+            return Err(RouteError::too_large("the body has more bytes than are left of the upload"));
+        }
         Some(checksum) => !checksum.matches(),
         None => false,
     };
@@ -95,16 +114,11 @@ pub(super) async fn receive(engine: &Engine, mut upload: Upload, part: Part) -> 
     ended.map(|()| upload)
 }
 
-/// Appends the item of an upload that has all its bytes.
-pub(super) async fn publish(
-    engine: &Engine,
-    upload: &mut Upload,
-    headers: &mut HeaderMap,
-) -> Result<(), RouteError> {
+/// Appends the item of an upload that has all its bytes. Returns its position.
+pub(super) async fn publish(engine: &Engine, upload: &mut Upload) -> Result<Seq, RouteError> {
     let published = finish(engine, upload).await.map_err(in_use)?;
-    set_position(headers, published.appended.head.seq);
     tracing::debug!(feed = %upload.feed, item = upload.row.item, size = upload.row.offset, "published an upload");
-    Ok(())
+    Ok(published.appended.head.seq)
 }
 
 /// Converts the error of a write: of two requests at a time, one loses.

@@ -314,7 +314,7 @@ impl Output for Mirror {
         if let Some(files) = &self.files {
             files.finish(&present).await;
         }
-        attachments::forget_deleted(engine.store.as_ref(), feed.id(), &deleted).await?;
+        attachments::forget(&engine, feed.id(), &deleted).await?;
         let Some(state) = checkpoint else { return Ok(()) };
         self.saved.state = state;
         self.saved.seq = if engine.is_shared() { self.seq } else { engine.store.head(feed.id()).await?.seq };

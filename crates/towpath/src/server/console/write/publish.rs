@@ -7,7 +7,6 @@ use maud::{Markup, html};
 use towpath_proto::change::Change;
 use towpath_proto::{Item, NewChange, Op};
 use towpath_store::{AppendError, Expected};
-use tracing::Instrument as _;
 
 use super::super::feed_head::{FeedHead, Tab};
 use super::super::shown::{Shown, see_other};
@@ -19,7 +18,8 @@ use crate::config::TokenRight;
 use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::Feed;
 use crate::engine::access::may_change;
-use crate::engine::publish::publish as append;
+use crate::engine::publish::publish_changes;
+use crate::store_error::StoreError;
 
 /// Shows the form: empty, or with an item's fields.
 pub(in crate::server::console) async fn form_page(
@@ -66,13 +66,12 @@ pub(super) async fn publish(visit: &Visit, feed: &Arc<Feed>, form: &FormData) ->
         return preview(visit, feed, &draft, before.as_ref(), &item).await;
     }
     let expected = Expected::Version(draft.version);
-    let store = visit.engine.store.as_ref();
-    match append(store, feed.id(), expected, vec![NewChange::put(item)]).await {
+    match publish_changes(&visit.engine, feed.id(), expected, vec![NewChange::put(item)]).await {
         Ok(done) => {
             tracing::info!(feed = %feed.id(), token = %sender, item = draft.id, seq = done.appended.head.seq, "published by form");
             Ok(see_other(&visit.item_path(feed.id().as_str(), &draft.id)).into())
         }
-        Err(AppendError::ItemConflict { .. }) => {
+        Err(StoreError::Append(AppendError::ItemConflict { .. })) => {
             let why = "Somebody else changed the item meanwhile. Open it again, and repeat your change.";
             refused(visit, feed, &draft, StatusCode::CONFLICT, why).await
         }
@@ -88,10 +87,8 @@ pub(super) async fn delete(visit: &Visit, feed: &Arc<Feed>, form: &FormData) -> 
         return Err(RouteError::not_found("There is no such item, or it was removed already"));
     };
     let expected = Expected::Version(version.or(Some(latest.seq)));
-    let span = crate::spans::span!("append", feed = %feed.id(), changes = 1);
-    let deleting = visit.engine.store.append(feed.id(), expected, vec![NewChange::delete(id)]);
-    let done = deleting.instrument(span).await?;
-    tracing::info!(feed = %feed.id(), token = %sender, item = id, seq = done.head.seq, "deleted by form");
+    let done = publish_changes(&visit.engine, feed.id(), expected, vec![NewChange::delete(id)]).await?;
+    tracing::info!(feed = %feed.id(), token = %sender, item = id, seq = done.appended.head.seq, "deleted by form");
     Ok(see_other(&visit.item_path(feed.id().as_str(), id)).into())
 }
 
