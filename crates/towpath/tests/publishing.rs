@@ -269,7 +269,13 @@ fn parts_of_an_item_and_of_a_document_are_served() {
     let put = server.ask("PUT", "/feeds/notes/items/text", &[], "a long text ".repeat(500).as_bytes());
     assert_eq!(put.status, 201, "{}", put.text());
     wait_until("it is minted", || server.get("/diff/notes/latest.json").body.len() > 6000);
-    for path in ["/feeds/notes/items/sound", "/diff/notes/latest.json", "/feeds/notes/replication"] {
+    // Its tag is the cursor, under which the document is carried with other times.
+    let carried = server.ask("GET", "/diff/notes/latest.json", &[("range", "bytes=1000-")], b"");
+    assert_eq!((carried.status, carried.header("accept-ranges")), (200, Some("none")));
+    let index = server.json("/archive/notes/index.json");
+    let snapshot = index["snapshots"].as_array().unwrap().last().unwrap()["url"].as_str().unwrap();
+    let snapshot = snapshot.strip_prefix(&server.base).unwrap();
+    for path in ["/feeds/notes/items/sound", snapshot, "/feeds/notes/replication"] {
         let whole = server.get(path);
         let tag = whole.header("etag").unwrap();
         assert_eq!((whole.status, whole.header("accept-ranges")), (200, Some("bytes")), "{path}");

@@ -72,7 +72,9 @@ pub(super) fn cut(answer: Answer, asked: impl FnOnce() -> Option<AskedPart>) -> 
 /// Returns the tag by which a client can put parts of a body together (section 15.3.7.3).
 fn strong_tag(headers: &HeaderMap) -> Option<&HeaderValue> {
     let tag = headers.get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"))?;
-    (!headers.contains_key(CONTENT_ENCODING)).then_some(tag)
+    // A document that has no parts says so itself.
+    let is_partable = !headers.contains_key(CONTENT_ENCODING) && !headers.contains_key(ACCEPT_RANGES);
+    is_partable.then_some(tag)
 }
 
 fn whole(mut answer: Answer) -> Answer {

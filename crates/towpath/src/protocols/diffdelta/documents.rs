@@ -49,7 +49,12 @@ pub(super) fn put(
 /// Makes a document with the headers of its resource. Its ETag is the cursor in every coding (section 6.1).
 pub(super) fn make(resource: Resource, cursor: Cursor, body: Bytes, valid: Valid) -> Document {
     let headers = resource.headers(cursor, &body);
-    Document::new(body, headers, valid).with_one_tag()
+    let document = Document::new(body, headers, valid).with_one_tag();
+    match resource {
+        // Carried: with other times, and the same cursor.
+        Resource::Head | Resource::Latest => document.without_parts(),
+        _ => document,
+    }
 }
 
 /// Drops a chain's documents from the cache. The next request makes them from the stored chain.
