@@ -486,3 +486,22 @@ fn a_tombstone_in_rss_names_the_guid() {
     assert!(written.contains("<at:deleted-entry ref=\"CVE 1\" when="), "{written}");
     assert_eq!(read(written.as_bytes(), &ReadOptions::default()).unwrap().deleted, head.deleted);
 }
+
+/// A day without hyphens is no number of seconds, unless it is a JSON number.
+#[test]
+fn dates_in_any_json_are_texts_or_seconds() {
+    let document = r#"[{"id": 1, "at": "20250124"}, {"id": 2, "at": 20250124}, {"id": 3, "at": 1389003527.25},
+        {"id": 4, "at": "1389003527.25"}, {"id": 5, "at": "202501"}]"#;
+    let mapping = Mapping { id: "/id".into(), published: Some("/at".into()), ..Mapping::default() };
+    let feed = read(document.as_bytes(), &ReadOptions { mapping: Some(&mapping), ..options() }).unwrap();
+    let dates: Vec<_> = feed.items.iter().map(|item| item.published.map(|date| date.to_string())).collect();
+    let expected = [
+        Some("2025-01-24T00:00:00Z"),
+        Some("1970-08-23T09:02:04Z"),
+        Some("2014-01-06T10:18:47.25Z"),
+        Some("2014-01-06T10:18:47.25Z"),
+        None,
+    ];
+    assert_eq!(dates.iter().map(Option::as_deref).collect::<Vec<_>>(), expected);
+    assert_eq!(feed.problems, ["item 5, \"/at\": this is not a date: \"202501\""]);
+}

@@ -1,13 +1,14 @@
 //! Dates in feeds: RFC 3339, RFC 2822, and the common malformed variants of both.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// Parses a date; `None` for other text.
 ///
-/// Accepts RFC 3339, also without seconds or offset, a date alone (midnight UTC), and a year and month alone.
+/// Accepts RFC 3339, also without seconds or offset, a date alone (midnight UTC) with or without hyphens, and a
+/// year and month alone.
 /// Accepts RFC 2822, also without weekday, seconds or zone, with a two-digit year, and with the month first.
-/// Accepts the two obsolete dates of HTTP. Zones are offsets, UTC, GMT, Z and North America's names; a
-/// missing or unknown zone means UTC.
+/// Accepts the two obsolete dates of HTTP. Times may be of a 12-hour clock, with AM or PM. Zones are offsets, UTC,
+/// GMT, Z and North America's names; a missing or unknown zone means UTC.
 pub fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     if let Some(parts) = exact(text.as_bytes()) {
@@ -20,18 +21,43 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     match text.as_bytes() {
         [b'0'..=b'9', b'0'..=b'9', b'0'..=b'9', b'0'..=b'9', b'-', ..] => iso(text),
         [b'0'..=b'9', b'0'..=b'9', b'0'..=b'9', b'0'..=b'9'] => iso(text),
+        [_, _, _, _, _, _, _, _] if is_digits(text) => basic(text),
         _ => rfc2822(text),
     }
 }
 
-/// As [`parse`], but digits alone are seconds since 1970.
+/// As [`parse`], but nine digits or more are seconds since 1970, perhaps with a fraction.
+///
+/// Fewer digits would be a time before 1973. They are a date or a year if they have the digits for it, and else `None`:
+/// `202501` may be a month of 2025 or a day of 2020, and seconds in neither case.
 pub fn parse_or_seconds(text: &str) -> Option<Timestamp> {
     let text = text.trim();
-    match text.parse::<i64>() {
-        // Four digits alone are a year.
-        Ok(seconds) if text.len() > 4 => Timestamp::from_second(seconds).ok(),
-        _ => parse(text),
+    let digits = text.split('.').next().unwrap_or_default().trim_start_matches('-');
+    if digits.len() < 9 { parse(text) } else { unix_seconds(text).or_else(|| parse(text)) }
+}
+
+/// Returns the date of a number: seconds since 1970, perhaps with a fraction. Four digits alone are a year.
+pub fn of_number(text: &str) -> Option<Timestamp> {
+    if text.len() == 4 && is_digits(text) { iso(text) } else { unix_seconds(text) }
+}
+
+/// Parses seconds since 1970, with or without a fraction.
+pub fn unix_seconds(text: &str) -> Option<Timestamp> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = whole.strip_prefix('-').unwrap_or(whole);
+    if digits.is_empty() || !is_digits(digits) || !is_digits(fraction) || text.ends_with('.') {
+        return None;
     }
+    // Padded or cut to nine digits, which are nanoseconds.
+    let nanos: i64 = format!("{fraction:0<9.9}").parse().ok()?;
+    let start = Timestamp::from_second(whole.parse().ok()?).ok()?;
+    // `-1.5` is 1.5 s before 1970: the fraction has the sign of the whole.
+    let nanos = SignedDuration::from_nanos(if whole.starts_with('-') { -nanos } else { nanos });
+    start.checked_add(nanos).ok()
+}
+
+fn is_digits(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Parts of a date before validation.
@@ -48,6 +74,22 @@ struct Parts {
 }
 
 impl Parts {
+    /// Takes what follows the time: `PM`, a zone, or both.
+    fn zone(&mut self, text: &str) -> Option<()> {
+        let (is_pm, zone) = split_day_half(text);
+        match is_pm {
+            Some(true) if self.seconds < 12 * 3600 => self.seconds += 12 * 3600,
+            Some(false) if self.seconds >= 13 * 3600 => return None,
+            Some(false) if self.seconds >= 12 * 3600 => self.seconds -= 12 * 3600,
+            // A 24-hour clock with a needless PM.
+            Some(true) | None | Some(false) => {}
+        }
+        if is_pm.is_none() || !zone.is_empty() {
+            self.offset = offset(zone)?;
+        }
+        Some(())
+    }
+
     fn timestamp(&self) -> Option<Timestamp> {
         let days_in_month = match self.month {
             4 | 6 | 9 | 11 => 30,
@@ -95,6 +137,12 @@ fn exact(text: &[u8]) -> Option<Parts> {
     })
 }
 
+/// Parses `20240131`.
+fn basic(text: &str) -> Option<Timestamp> {
+    let part = |range| text.get(range).and_then(number);
+    Parts { year: part(0..4)?, month: part(4..6)?, day: part(6..8)?, ..Parts::default() }.timestamp()
+}
+
 /// Parses `2024-01-31T23:59:59.5+01:00` and its shorter forms.
 fn iso(text: &str) -> Option<Timestamp> {
     // A space in place of the T is the most common deviation from RFC 3339.
@@ -115,7 +163,7 @@ fn iso(text: &str) -> Option<Timestamp> {
             time.find(|c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.' | ','))).unwrap_or(time.len());
         let (clock, zone) = time.split_at(zone_at);
         (parts.seconds, parts.nanoseconds) = clock_time(clock)?;
-        parts.offset = offset(zone.trim())?;
+        parts.zone(zone.trim())?;
     }
     parts.timestamp()
 }
@@ -134,11 +182,11 @@ fn rfc2822(text: &str) -> Option<Timestamp> {
                 word.find(|c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.'))).unwrap_or(word.len());
             // The zone may follow the time without a space.
             (parts.seconds, parts.nanoseconds) = clock_time(&word[..zone_at])?;
-            parts.offset = offset(&word[zone_at..])?;
+            parts.zone(&word[zone_at..])?;
             clock_seen = true;
-        } else if clock_seen && (parts.year >= 0 || !word.bytes().all(|b| b.is_ascii_digit())) {
+        } else if clock_seen && (parts.year >= 0 || !is_digits(word)) {
             // `GMT+0100` and `+0100` are single words.
-            parts.offset = offset(word)?;
+            parts.zone(word)?;
         } else {
             for piece in word.split(['-', '.']).filter(|p| !p.is_empty()) {
                 date_piece(piece, &mut parts, &mut month_seen)?;
@@ -207,6 +255,17 @@ fn clock_time(text: &str) -> Option<(i64, i32)> {
         unit /= 10;
     }
     Some((hours * 3600 + minutes * 60 + seconds, nanoseconds))
+}
+
+/// Splits off the mark of a 12-hour clock: `PM`, or `a.m.`. Returns `true` for the second half of the day.
+fn split_day_half(text: &str) -> (Option<bool>, &str) {
+    let end = text.find(|c: char| !(c.is_ascii_alphabetic() || c == '.')).unwrap_or(text.len());
+    let is_pm = match text[..end].to_ascii_lowercase().as_str() {
+        "am" | "a.m." => false,
+        "pm" | "p.m." => true,
+        _ => return (None, text),
+    };
+    (Some(is_pm), text[end..].trim_start())
 }
 
 /// Returns seconds east of UTC.
@@ -296,11 +355,57 @@ mod tests {
             ("  Thu,02 Jan 2003 10:20:30 UT\n", "2003-01-02T10:20:30Z"),
             ("Jan 2, 2003 10:20:30 +00:00 (UTC)", "2003-01-02T10:20:30Z"),
             ("2 Jan 2003", "2003-01-02T00:00:00Z"),
+            ("20250124", "2025-01-24T00:00:00Z"),
         ] {
             assert_eq!(utc(text).as_deref(), Some(expected), "{text}");
         }
-        assert_eq!(parse_or_seconds("1389003527"), Timestamp::from_second(1_389_003_527).ok());
-        assert_eq!(parse_or_seconds("2025"), parse("2025-01-01"));
+    }
+
+    #[test]
+    fn times_of_a_12_hour_clock() {
+        for (text, expected) in [
+            ("Sat, 07 Sep 2002 07:00:01 pm", "2002-09-07T19:00:01Z"),
+            ("Sat, 07 Sep 2002 7:00PM EST", "2002-09-08T00:00:00Z"),
+            ("Sat, 07 Sep 2002 07:00:01 p.m. -0500", "2002-09-08T00:00:01Z"),
+            ("Sat, 07 Sep 2002 07:00:01 AM", "2002-09-07T07:00:01Z"),
+            ("Sep 7, 2002 12:30 am", "2002-09-07T00:30:00Z"),
+            ("Sep 7, 2002 12:30 pm", "2002-09-07T12:30:00Z"),
+            ("Sep 7, 2002 19:30 PM", "2002-09-07T19:30:00Z"),
+            ("2002-09-07T00:00:01 PM", "2002-09-07T12:00:01Z"),
+            ("2002-09-07 07:00:01pm +0200", "2002-09-07T17:00:01Z"),
+        ] {
+            assert_eq!(utc(text).as_deref(), Some(expected), "{text}");
+        }
+        assert_eq!(utc("Sat, 07 Sep 2002 19:00:01 am"), None);
+    }
+
+    #[test]
+    fn seconds_since_1970() {
+        let seconds = |text| parse_or_seconds(text).map(|time| time.to_string());
+        for (text, expected) in [
+            ("1389003527", Some("2014-01-06T10:18:47Z")),
+            ("1389003527.25", Some("2014-01-06T10:18:47.25Z")),
+            ("100000000", Some("1973-03-03T09:46:40Z")),
+            ("2025", Some("2025-01-01T00:00:00Z")),
+            ("20250124", Some("2025-01-24T00:00:00Z")),
+            ("20251324", None),
+            ("202501", None),
+            ("2025024", None),
+            ("0", None),
+            ("1389003527.", None),
+        ] {
+            assert_eq!(seconds(text).as_deref(), expected, "{text}");
+        }
+        let number = |text| of_number(text).map(|time| time.to_string());
+        for (text, expected) in [
+            ("20250124", Some("1970-08-23T09:02:04Z")),
+            ("-1.5", Some("1969-12-31T23:59:58.5Z")),
+            ("0", Some("1970-01-01T00:00:00Z")),
+            ("2025", Some("2025-01-01T00:00:00Z")),
+            ("1e400", None),
+        ] {
+            assert_eq!(number(text).as_deref(), expected, "{text}");
+        }
     }
 
     #[test]
@@ -338,7 +443,7 @@ mod tests {
         #[test]
         fn nothing_panics(text in "[0-9a-zA-Z:+., -]{0,40}") {
             let _ = parse(&text);
-            let _ = parse_or_seconds(&text);
+            let _ = (parse_or_seconds(&text), of_number(&text));
         }
     }
 }

@@ -68,7 +68,8 @@ pub struct Mapping {
     /// Tag, or array of tags.
     #[cfg_attr(feature = "schema", schemars(example = "/tags"))]
     pub tags: Option<String>,
-    /// Time of publication: a date, date and time, or Unix seconds.
+    /// Time of publication: a date, date and time, or Unix seconds, also with a fraction. Text of up to eight digits is
+    /// not taken for seconds: `20250124` is a day.
     #[cfg_attr(feature = "schema", schemars(example = "/dateAdded"))]
     pub published: Option<String>,
     /// Time of the last update, in the same forms.
@@ -317,7 +318,11 @@ impl MappedItemReader<'_> {
 
     fn date(&mut self, pointer: Option<&String>) -> Option<Timestamp> {
         let text = self.text(pointer).filter(|t| !t.trim().is_empty())?;
-        let date = date::parse_or_seconds(&text);
+        let found = pointer.and_then(|pointer| self.item.value.pointer(pointer));
+        let date = match found {
+            Some(Value::Number(_)) => date::of_number(&text),
+            _ => date::parse_or_seconds(&text),
+        };
         if date.is_none() {
             let text: String = text.chars().take(60).collect();
             self.problem(pointer.map_or("", |p| p), &format!("this is not a date: {text:?}"));

@@ -5,6 +5,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::change::{Change, Seq};
+use crate::format::date;
 
 /// Key that an order sorts by. A cursor is valid in both directions of its order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -178,18 +179,8 @@ fn parse_time(text: &str) -> Option<TimeSpan> {
 
 /// Parses Unix seconds, with or without a fraction.
 fn parse_unix(text: &str) -> Option<TimeSpan> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits = whole.strip_prefix('-').unwrap_or(whole);
-    let plain = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-    if digits.is_empty() || !plain(digits) || !plain(fraction) || text.ends_with('.') {
-        return None;
-    }
-    // Padded or cut to nine digits, which are nanoseconds.
-    let nanos: i64 = format!("{fraction:0<9.9}").parse().ok()?;
-    let start = Timestamp::from_second(whole.parse().ok()?).ok()?;
-    // `-1.5` is 1.5 s before 1970: the fraction has the sign of the whole.
-    let nanos = SignedDuration::from_nanos(if whole.starts_with('-') { -nanos } else { nanos });
-    Some(TimeSpan::of(start.checked_add(nanos).ok()?, count_digits(fraction)))
+    let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
+    Some(TimeSpan::of(date::unix_seconds(text)?, count_digits(fraction)))
 }
 
 fn count_digits(text: &str) -> u32 {
