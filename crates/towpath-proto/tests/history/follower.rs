@@ -351,3 +351,11 @@ fn failures_of_the_newest_document() {
     let usage = HistoryFollower::new("no address", StartFrom::Beginning, None, once());
     assert!(matches!(usage, Err(FollowError::Usage(_))));
 }
+
+/// RFC 9110, section 15.4.5: 304 answers a conditional request.
+#[test]
+fn not_modified_without_a_condition_is_a_failure() {
+    let mut follower = HistoryFollower::new(FEED, StartFrom::Beginning, None, once()).unwrap();
+    let result = drive(&mut follower, &mut start(), start(), |_| Some(SiteResponse::status(304)));
+    assert!(matches!(&result.failed[..], [only] if only.contains("304")), "{:?}", result.failed);
+}

@@ -126,7 +126,7 @@ async fn from_http(
     let is_conditional = source.body.is_none() && (source.paging.is_none() || !source.complete);
     let validators = if is_conditional { state.validators.clone() } else { Validators::default() };
     let response = request.send(first, &validators).await?;
-    if response.head.status == 304 && is_conditional {
+    if response.head.status == 304 {
         return Ok(LoadedSource::NotModified);
     }
     let validators = Validators::from_head(&response.head);
@@ -147,7 +147,7 @@ struct PageRequest<'a> {
 }
 
 impl PageRequest<'_> {
-    /// Sends a request; any status but 200 and 304 is an error.
+    /// Sends a request; any status but 200 is an error, and but 304 to validators.
     async fn send(&mut self, url: &str, validators: &Validators) -> Result<FullResponse, LoadError> {
         let mut request = validators.condition(Request::get(RequestId(0), url));
         let accept = if self.source.format == SourceFormat::Html { ACCEPT_HTML } else { ACCEPT };
@@ -162,8 +162,10 @@ impl PageRequest<'_> {
         let response = self.fetcher.fetch_whole(&request).await;
         let response =
             response.map_err(|source| LoadError::Transfer { address: redact::url(self.address), source })?;
-        // Only 200: a 206 or 203 is not the publisher's complete document.
-        if !matches!(response.head.status, 200 | 304) {
+        // Only 200: a 206 or 203 is not the publisher's complete document. Without a condition, a 304 has no document
+        // that it could mean (RFC 9110, section 15.4.5).
+        let is_conditional = *validators != Validators::default();
+        if response.head.status != 200 && !(response.head.status == 304 && is_conditional) {
             return Err(LoadError::Status {
                 address: redact::url(self.address),
                 status: response.head.status,

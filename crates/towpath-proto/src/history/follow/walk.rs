@@ -31,6 +31,12 @@ impl HistoryFollower {
                     self.fail(now, error, None);
                 }
             },
+            // Without a condition, a 304 has no document that it could mean (RFC 9110, section 15.4.5).
+            RequestOutcome::NotModified
+                if self.state.etag.is_none() && self.state.last_modified.is_none() =>
+            {
+                self.fail(now, FollowError::status(url, 304), None);
+            }
             RequestOutcome::NotModified => {
                 // Nothing new; a good moment for documents that failed before.
                 self.failures = 0;
