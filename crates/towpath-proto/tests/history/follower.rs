@@ -352,6 +352,26 @@ fn failures_of_the_newest_document() {
     assert!(matches!(usage, Err(FollowError::Usage(_))));
 }
 
+/// RFC 5005 and RFC 8288: links may stand in headers alone.
+#[test]
+fn links_in_headers_lead_to_archives() {
+    let answer = |id: &str| SiteResponse::ok(atom("", &[(id, "x", 1)]));
+    let site = HistorySite::from([
+        (FEED.to_owned(), answer("urn:3").with("link", "</2>; rel=\"prev-archive\"")),
+        (url("2"), answer("urn:2").with("link", "</1>; rel=Prev-Archive")),
+        (url("1"), answer("urn:1")),
+    ]);
+    let result = follow(FEED, None, &site);
+    assert_eq!(result.lines(), ["put urn:1 x", "put urn:2 x", "put urn:3 x"]);
+    assert_eq!((result.warnings, result.incomplete), (vec![], vec![]));
+    // Pages in headers, too.
+    let site = HistorySite::from([
+        (FEED.to_owned(), answer("urn:2").with("link", "</1>; rel=next")),
+        (url("1"), answer("urn:1")),
+    ]);
+    assert_eq!(follow(FEED, None, &site).lines(), ["put urn:1 x", "put urn:2 x"]);
+}
+
 /// RFC 9110, section 15.4.5: 304 answers a conditional request.
 #[test]
 fn not_modified_without_a_condition_is_a_failure() {

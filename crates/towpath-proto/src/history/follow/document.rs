@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use crate::format::{self, DocumentLimits, FormatError, ReadOptions};
+use crate::format::{self, DocumentLimits, FeedLink, FormatError, ReadOptions};
 use crate::history::wire::{CURRENT, Predecessor, THIS};
 use crate::item::Item;
 
@@ -16,6 +16,8 @@ pub(super) struct FetchedDocument {
     /// URL of the response, after redirects.
     pub(super) url: String,
     pub(super) content_type: Option<String>,
+    /// Links in the headers.
+    pub(super) links: Vec<FeedLink>,
     pub(super) body: Bytes,
 }
 
@@ -60,6 +62,8 @@ impl DocumentContents {
             ..ReadOptions::default()
         };
         let mut feed = format::read(&fetched.body, &options)?;
+        // After the document's own: of one relation, the first link counts.
+        feed.links.extend(fetched.links.iter().cloned());
         let is_log = !feed.modified.is_empty();
         let mut modified = vec![None; feed.items.len()];
         for (index, time) in std::mem::take(&mut feed.modified) {

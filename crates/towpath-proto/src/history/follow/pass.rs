@@ -159,7 +159,12 @@ mod tests {
     use super::*;
 
     fn fetched(size: usize) -> FetchedDocument {
-        FetchedDocument { url: String::new(), content_type: None, body: vec![b' '; size].into() }
+        FetchedDocument {
+            url: String::new(),
+            content_type: None,
+            links: Vec::new(),
+            body: vec![b' '; size].into(),
+        }
     }
 
     #[test]

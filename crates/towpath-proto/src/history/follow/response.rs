@@ -8,8 +8,8 @@ use url::Url;
 
 use super::document::FetchedDocument;
 use crate::follow::{FollowError, Now, ResponseHead, TransferError};
-use crate::format::link;
-use crate::history::wire::{PREV, PREV_ARCHIVE, THIS};
+use crate::format::{FeedLink, link};
+use crate::history::wire::{CURRENT, NEXT_ARCHIVE, PREV, PREV_ARCHIVE, THIS};
 
 /// A request for a document.
 #[derive(Debug, Clone)]
@@ -86,7 +86,8 @@ impl PartialResponse {
             Err(source) if request.method != Method::HEAD => failed(FollowError::Transfer { url, source }),
             _ => {
                 let content_type = head.header("content-type").map(str::to_owned);
-                let fetched = FetchedDocument { url: head.url, content_type, body: self.body.into() };
+                let links = feed_links(&head);
+                let fetched = FetchedDocument { url: head.url, content_type, links, body: self.body.into() };
                 RequestOutcome::Document(Box::new(fetched), head.headers)
             }
         }
@@ -98,6 +99,21 @@ pub(super) fn max_age(headers: &HeaderMap) -> Option<Duration> {
     let values = headers.get_all(http::header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     let mut directives = values.flat_map(|value| value.split(',')).map(str::trim);
     directives.find_map(|d| d.strip_prefix("max-age=")?.parse().ok()).map(Duration::from_secs)
+}
+
+/// Relations by which the documents of a feed lead to each other.
+const RELATIONS: [&str; 9] =
+    [THIS, PREV, PREV_ARCHIVE, NEXT_ARCHIVE, CURRENT, "next", "first", "last", "previous"];
+
+/// Returns the first link of each relation in the headers. They are the feed's as much as links in the document.
+fn feed_links(head: &ResponseHead) -> Vec<FeedLink> {
+    let links = link::from_headers(&head.headers, Url::parse(&head.url).ok().as_ref());
+    // Only these: a hostile header could repeat a long target for thousands of relations.
+    let found = RELATIONS.into_iter().filter_map(|rel| {
+        let href = link::target(&links, rel)?.to_owned();
+        Some(FeedLink { rel: rel.to_owned(), href, media_type: None })
+    });
+    found.collect()
 }
 
 /// Returns the URL of older entries according to the headers.
