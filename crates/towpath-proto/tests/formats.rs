@@ -505,3 +505,29 @@ fn dates_in_any_json_are_texts_or_seconds() {
     assert_eq!(dates.iter().map(Option::as_deref).collect::<Vec<_>>(), expected);
     assert_eq!(feed.problems, ["item 5, \"/at\": this is not a date: \"202501\""]);
 }
+
+/// RFC 4287, section 4.2.7.1: an address is an IRI, which has no spaces.
+#[test]
+fn addresses_of_foreign_documents_are_encoded() {
+    let rss = "<rss version='2.0' xmlns:m='http://search.yahoo.com/mrss/'><channel><link>http://a.example/the feed</link>\
+        <item><link>http://a.example/c d.html</link><enclosure url='http://a.example/my file.mp3' type='audio/mpeg' length=''/>\
+        <m:thumbnail url='http://a.example/{1}.png'/></item></channel></rss>";
+    let feed = read(rss.as_bytes(), &options()).unwrap();
+    assert_eq!(feed.home.as_deref(), Some("http://a.example/the%20feed"));
+    let item = &feed.items[0];
+    assert_eq!(item.url.as_deref(), Some("http://a.example/c%20d.html"));
+    // The id stays as it was before addresses were encoded, or the item would come a second time.
+    assert_eq!(item.id, "http://a.example/c d.html");
+    let kept = item.extra["xml"].to_string();
+    assert!(kept.contains("http://a.example/my%20file.mp3") && !kept.contains("length"), "{kept}");
+    assert!(kept.contains("http://a.example/%7B1%7D.png"), "{kept}");
+    let json = r#"{"version":"https://jsonfeed.org/version/1.1","items":[{"id":"1","url":"http://a.example/c d",
+        "attachments":[{"url":"http://a.example/a b.mp3","mime_type":"audio/mpeg"}]}]}"#;
+    let item = read(json.as_bytes(), &options()).unwrap().items.remove(0);
+    assert_eq!(item.url.as_deref(), Some("http://a.example/c%20d"));
+    assert!(item.extra["json_feed"].to_string().contains("http://a.example/a%20b.mp3"), "{item:?}");
+    let mapping = Mapping { id: "/id".into(), url: Some("/url".into()), ..Mapping::default() };
+    let mapped = ReadOptions { mapping: Some(&mapping), ..options() };
+    let item = read(br#"[{"id":1,"url":"http://a.example/c d?q=100%"}]"#, &mapped).unwrap().items.remove(0);
+    assert_eq!(item.url.as_deref(), Some("http://a.example/c%20d?q=100%25"));
+}

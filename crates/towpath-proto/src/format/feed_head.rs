@@ -3,6 +3,7 @@
 use super::date;
 use super::error::FormatError;
 use super::feed_document::{DeletedEntry, FeedDocument, FeedLink};
+use super::iri;
 use super::item_builder::{address, is_own_id, own_id, some_text};
 use super::xml::{Ns, Tag, XmlReader, XmlToken};
 
@@ -40,7 +41,7 @@ fn link(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatEr
     let rel = xml.attribute("rel")?.unwrap_or("alternate".into());
     let media_type = xml.attribute("type")?.map(|t| t.into_owned());
     if let Some(href) = xml.attribute("href")? {
-        let href = xml.resolve(&href)?;
+        let href = iri::encode(xml.resolve(&href)?);
         let rel = rel.strip_prefix(IANA_RELATION).unwrap_or(&rel).to_owned();
         let is_page = media_type.as_deref().is_none_or(|t| t.contains("html"));
         if rel == "alternate" && is_page && feed.home.is_none() {

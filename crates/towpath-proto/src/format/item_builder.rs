@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::budget::Budget;
 use super::date;
+use super::iri;
 use super::json_value::{BoundedValue, SharedBudget};
 use super::xml::{Ns, Tag, XmlReader};
 use crate::Timestamp;
@@ -26,6 +27,8 @@ pub(crate) struct ItemBuilder {
     pub(crate) format_id: Option<String>,
     /// Id given by the publisher apart from the format (`fo:id`); takes precedence.
     pub(crate) own_id: Option<String>,
+    /// URL as the item has it, given by our writer where the format's own link had to be encoded.
+    pub(crate) own_url: Option<String>,
     /// Time of the last change in the feed, as given by our writer.
     pub(crate) modified: Option<Timestamp>,
     /// `true` if the item has no date of its own, and `updated` is the time of its last change in the feed.
@@ -67,6 +70,7 @@ impl ItemBuilder {
         kept && self.item == *known
             && !self.has_assigned_date
             && self.own_id.is_none()
+            && self.own_url.is_none()
             && self.format_id.is_none()
     }
 
@@ -99,7 +103,7 @@ impl ItemBuilder {
         }
         // RSS 2.0: a permalink guid may stand for the link.
         if self.item.url.is_none() && self.id_is_address {
-            self.item.url = self.format_id.clone().filter(|id| super::iri::has_scheme(id));
+            self.item.url = self.format_id.clone().filter(|id| iri::has_scheme(id));
         }
         // The publisher's own id is stable even where a format has rewritten its id.
         let id = self.own_id.or(self.format_id).or_else(|| self.item.url.clone());
@@ -108,6 +112,8 @@ impl ItemBuilder {
             return None;
         };
         self.item.id = id;
+        // After the id: one that is the link as the publisher wrote it has been stored so.
+        self.item.url = self.own_url.or(self.item.url.map(iri::encode));
         if !self.elements.is_empty() {
             // Elements that our writer stored as JSON come before those in the document.
             let kept = self.item.extra.entry(EXTRA).or_insert_with(|| Value::Array(Vec::new()));
@@ -167,9 +173,9 @@ pub(crate) fn date_element(xml: &mut XmlReader<'_>, tag: Tag<'_>) -> Result<Opti
     Ok(found)
 }
 
-/// Returns the URL in the element that was just started, absolute if the base is known.
+/// Returns the URL in the element that was just started, encoded, and absolute if the base is known.
 pub(crate) fn address(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
-    some_text(xml)?.map(|text| xml.resolve(&text)).transpose()
+    some_text(xml)?.map(|text| xml.resolve(&text).map(iri::encode)).transpose()
 }
 
 /// Returns the text of the element that was just started, unless it is empty.
@@ -182,13 +188,15 @@ pub(crate) fn is_own_id(tag: Tag<'_>) -> bool {
     matches!(tag.ns, Ns::Fanout | Ns::Towpath) && tag.local == "id"
 }
 
-/// Returns the id in the element that was just started. Ours is percent-encoded, so that it can be any text.
+/// Returns the id in the element that was just started.
 pub(crate) fn own_id(xml: &mut XmlReader<'_>, tag: Tag<'_>) -> Result<Option<String>, FormatError> {
+    if tag.ns == Ns::Fanout { some_text(xml) } else { own_text(xml) }
+}
+
+/// Returns the text of an element of our namespace, which is percent-encoded, so that it can be any text.
+pub(crate) fn own_text(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
     let text = some_text(xml)?;
-    if tag.ns == Ns::Fanout {
-        return Ok(text);
-    }
-    Ok(text.map(|t| percent_decode_str(&t).decode_utf8_lossy().into_owned()))
+    Ok(text.map(|text| percent_decode_str(&text).decode_utf8_lossy().into_owned()))
 }
 
 #[cfg(test)]

@@ -405,3 +405,65 @@ fn planted_faults_are_named() {
         chain_rules().iter().map(|rule| format!("{} {}", rule.section, rule.text)).collect();
     planted.assert_complete(rules.iter().map(String::as_str));
 }
+
+/// Items may be stored with any address and any id: by an earlier version, or because somebody published them so.
+#[test]
+fn our_own_documents_of_odd_items_conform() {
+    let link = |attributes: &str| {
+        format!(
+            "<link xmlns=\"http://www.w3.org/2005/Atom\" rel=\"enclosure\" href=\"http://a.example/my file.mp3\"{attributes}/>"
+        )
+    };
+    let extra = |value: serde_json::Value| value.as_object().unwrap().clone();
+    let address = || Some("http://a.example/c d.html?q=100%|{x}".to_owned());
+    let items = [
+        Item { url: address(), ..Item::new("1") },
+        Item { url: address(), ..Item::new(address().unwrap()) },
+        Item { extra: extra(serde_json::json!({"xml": [link(" length=\"\"")]})), ..Item::new("2") },
+        Item {
+            extra: extra(serde_json::json!({"xml": [link(" type=\"audio/mpeg\" length=\"1.5 MB\"")]})),
+            ..Item::new("3")
+        },
+        Item {
+            extra: extra(serde_json::json!({"json_feed": {"image": "http://a.example/an image.png",
+                "attachments": [{"url": "http://a.example/a b.mp3", "mime_type": "audio/mpeg"}]}})),
+            ..Item::new("4")
+        },
+        Item {
+            authors: vec![towpath_proto::Author {
+                name: "A".into(),
+                email: None,
+                url: Some("http://a.example/a b".into()),
+            }],
+            ..Item::new("5")
+        },
+    ];
+    for syntax in Syntax::ALL {
+        let mut publisher = HistoryPublisher::new(3);
+        for (number, item) in (0..).zip(&items) {
+            let item = Item { title: Some("t".into()), ..item.clone() };
+            publisher.append(Op::Put, item, start() + std::time::Duration::from_secs(number));
+        }
+        let url = publisher.info.newest_url(syntax);
+        let report = check_as(&url, true, |request| Some(publisher.serve(request)));
+        assert_eq!(failures(&report), Vec::<String>::new(), "{syntax:?}");
+        let mut site = HistorySite::new();
+        let result = crate::web::drive(
+            &mut towpath_proto::history::follow::HistoryFollower::new(
+                &url,
+                towpath_proto::follow::StartFrom::Beginning,
+                None,
+                crate::web::once(),
+            )
+            .unwrap(),
+            &mut start(),
+            towpath_proto::Timestamp::MAX,
+            |request| {
+                Some(site.entry(request.url.clone()).or_insert_with(|| publisher.serve(request)).clone())
+            },
+        );
+        let found: Vec<_> = result.changes.iter().map(|change| (&change.item.id, &change.item.url)).collect();
+        let expected: Vec<_> = items.iter().map(|item| (&item.id, &item.url)).collect();
+        assert_eq!(found, expected, "{syntax:?}: a follower finds the items as they are");
+    }
+}

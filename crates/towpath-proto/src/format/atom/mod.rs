@@ -6,6 +6,7 @@
 //! | written | means |
 //! |---|---|
 //! | `<tp:id>` | the item's id, percent-encoded, if `fo:id` cannot hold it |
+//! | `<tp:url>` | the item's URL, percent-encoded, if no link can have it as it is |
 //! | `<tp:assigned>updated</tp:assigned>` | `updated` is required by Atom, absent in the item; it is as
 //! `<tp:changed>` |
 //! | `tp:assigned` on `link`, `media:thumbnail` | attachments and images that `extra` holds in another form |
@@ -25,7 +26,7 @@ mod write;
 pub(crate) use content::write as write_content;
 pub(crate) use read::{element, read};
 pub(crate) use write::{
-    ElementForm, NOWHERE, category, derived_image, extras, history, is_kept, own_id_element, page, person,
-    start_deleted_entry,
+    ElementForm, NOWHERE, category, derived_image, extras, history, is_kept, own_id_element, own_url_element,
+    page, person, start_deleted_entry,
 };
 pub use write::{content_base, write, write_entry};

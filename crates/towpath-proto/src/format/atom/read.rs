@@ -6,7 +6,9 @@ use super::content;
 use crate::Timestamp;
 use crate::format::error::FormatError;
 use crate::format::feed_document::FeedDocument;
-use crate::format::item_builder::{ItemBuilder, address, date_element, is_own_id, own_id, some_text};
+use crate::format::item_builder::{
+    ItemBuilder, address, date_element, is_own_id, own_id, own_text, some_text,
+};
 use crate::format::xml::{Ns, Tag, XmlReader, XmlToken};
 use crate::format::{feed_head, html};
 use crate::item::{Author, Item};
@@ -99,6 +101,7 @@ pub(crate) fn element<'i>(
         (Ns::Atom, "updated" | "modified") => updated(xml, tag, builder)?,
         // Earlier documents have the second name.
         (Ns::Towpath, "changed" | "modified") => builder.modified = date_element(xml, tag)?,
+        (Ns::Towpath, "url") => builder.own_url = own_text(xml)?,
         (Ns::Towpath, "assigned") => builder.has_assigned_date |= xml.text()?.trim() == "updated",
         (Ns::Towpath, "extra") => {
             let text = xml.text()?;

@@ -10,7 +10,7 @@ use crate::format::document::{DocumentEntry, DocumentHead, EntryIds, encoded_id}
 use crate::format::error::FormatError;
 use crate::format::feed_document::DeletedEntry;
 use crate::format::html;
-use crate::format::iri::is_iri;
+use crate::format::iri::{encoded, is_iri};
 use crate::format::item_builder::{EXTRA, ItemBuilder};
 use crate::format::xml::{
     ATOM, FANOUT, HISTORY, Ns, TOMBSTONES, TOWPATH, Tag, XmlReader, XmlToken, XmlWriter, is_xml_text,
@@ -37,10 +37,10 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
     }
     xml.line().element("generator", "towpath");
     if let Some(image) = head.image {
-        xml.line().element("logo", image);
+        xml.line().element("logo", &encoded(image));
     }
     if let Some(home) = head.home {
-        xml.line().start("link").attribute("rel", "alternate").attribute("href", home).end();
+        xml.line().start("link").attribute("rel", "alternate").attribute("href", &encoded(home)).end();
     }
     // The home was written above as the alternate; a second one would contradict it.
     for link in head.links.iter().filter(|l| l.rel != "alternate" || Some(l.href.as_str()) != head.home) {
@@ -152,6 +152,13 @@ pub(crate) fn own_id_element(xml: &mut XmlWriter, id: &str, ids: &EntryIds<'_>) 
     }
 }
 
+/// Writes the item's URL if it differs from the entry's link, which is an IRI.
+pub(crate) fn own_url_element(xml: &mut XmlWriter, url: &str) {
+    if encoded(url) != url {
+        xml.element("tp:url", &encoded_id(url));
+    }
+}
+
 fn entry_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<'_>) {
     let item = entry.item;
     xml.element("id", &ids.iri(&item.id));
@@ -170,7 +177,8 @@ fn entry_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds
         xml.element("published", &published.to_string());
     }
     if let Some(url) = &item.url {
-        xml.start("link").attribute("rel", "alternate").attribute("href", url).end();
+        xml.start("link").attribute("rel", "alternate").attribute("href", &encoded(url)).end();
+        own_url_element(xml, url);
     }
     for author in &item.authors {
         person(xml, ["author", "name", "email", "uri"], author);
@@ -189,7 +197,8 @@ fn entry_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds
     for attachment in attachment::attachments(item).iter().filter(|one| !shown.contains(&one.url)) {
         // The mark keeps it from our reader's items, which hold it elsewhere.
         xml.start("link").attribute("rel", "enclosure").attribute("tp:assigned", "1");
-        xml.optional_attribute("type", attachment.media_type.as_deref()).attribute("href", &attachment.url);
+        xml.optional_attribute("type", attachment.media_type.as_deref());
+        xml.attribute("href", &encoded(&attachment.url));
         xml.optional_attribute("length", attachment.size.map(|size| size.to_string()).as_deref());
         xml.optional_attribute("title", attachment.title.as_deref()).end();
     }
@@ -244,7 +253,8 @@ fn person_with(xml: &mut XmlWriter, names: [&'static str; 4], author: &Author, m
         xml.element(if valid { email } else { "tp:email" }, address);
     }
     if let Some(address) = &author.url {
-        xml.element(if is_iri(address) { uri } else { "tp:uri" }, address);
+        let is_good = is_iri(address) && encoded(address) == *address;
+        xml.element(if is_good { uri } else { "tp:uri" }, address);
     }
     xml.end();
 }
@@ -260,7 +270,7 @@ pub(crate) fn derived_image(xml: &mut XmlWriter, item: &Item, elements_are_hidde
     let is_shown = !elements_are_hidden && kept(item).any(|e| attachment::image_of_element(e).is_some());
     let Some(image) = attachment::image(item).filter(|_| !is_shown) else { return };
     xml.start("media:thumbnail").attribute("xmlns:media", attachment::MEDIA_RSS);
-    xml.attribute("url", &image).attribute("tp:assigned", "1").end();
+    xml.attribute("url", &encoded(&image)).attribute("tp:assigned", "1").end();
 }
 
 /// Form of stored elements and tags in a format.

@@ -15,7 +15,7 @@ use super::budget::Budget;
 use super::date;
 use super::error::FormatError;
 use super::feed_document::{FeedDocument, Format};
-use super::iri::web_page;
+use super::iri::{self, web_page};
 use super::json::Base;
 use super::problems::Problems;
 use crate::Timestamp;
@@ -132,7 +132,7 @@ impl PageReader<'_> {
         };
         Ok(Some(Item {
             id,
-            url,
+            url: url.map(iri::encode),
             title: self.some(selectors.title.as_ref(), element)?,
             summary: self.some(selectors.summary.as_ref(), element)?,
             content: Some(self.content(element)?),

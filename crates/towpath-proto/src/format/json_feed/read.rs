@@ -12,6 +12,7 @@ use crate::format::date;
 use crate::format::error::FormatError;
 use crate::format::feed_document::{DeletedEntry, FeedDocument, FeedLink, Format};
 use crate::format::html;
+use crate::format::iri;
 use crate::format::json::{Base, kind, scalar};
 use crate::format::json_list::{ListDocument, ListMember, ListReader, read_list};
 use crate::format::problems::Problems;
@@ -34,11 +35,11 @@ pub(crate) fn read(text: &str, base_url: Option<&str>, budget: Budget) -> Result
     let FeedReader { mut base, mut feed, problems } = reader;
     (feed.problems, feed.counts) = problems.into_parts();
     feed.title = take_text(&mut top, "title");
-    feed.home = take_text(&mut top, "home_page_url").map(|u| base.resolve(u)).transpose()?;
+    feed.home = take_text(&mut top, "home_page_url").map(|u| base.resolve(u)).transpose()?.map(iri::encode);
     feed.lang = take_text(&mut top, "language");
     feed.description = take_text(&mut top, "description");
     let icon = take_text(&mut top, "icon").or_else(|| take_text(&mut top, "favicon"));
-    feed.image = icon.map(|u| base.resolve(u)).transpose()?;
+    feed.image = icon.map(|u| base.resolve(u)).transpose()?.map(iri::encode);
     feed.links = links(&mut top, &mut base)?;
     // In our own documents, addresses are as the items have them.
     if !top.contains_key(OWN) {
@@ -124,7 +125,7 @@ fn links(top: &mut JsonObject, base: &mut Base) -> Result<Vec<FeedLink>, FormatE
     Ok(links)
 }
 
-/// Resolves the relative addresses of an item's content, images and attachments.
+/// Resolves the relative addresses of an item's content, images and attachments, and encodes the last two.
 fn resolve_addresses(item: &mut Item, base: &mut Base) -> Result<(), FormatError> {
     // Still relative if the document's own URL is unknown.
     item.url = item.url.take().map(|url| base.resolve(url)).transpose()?;
@@ -134,13 +135,15 @@ fn resolve_addresses(item: &mut Item, base: &mut Base) -> Result<(), FormatError
     }
     let Some(Value::Object(members)) = item.extra.get_mut(EXTRA) else { return Ok(()) };
     let mut resolve = |value: Option<&mut Value>| match value {
-        Some(Value::String(address)) if html::is_relative(address) => {
-            *address = base.resolve(std::mem::take(address))?;
+        Some(Value::String(address)) => {
+            let written = std::mem::take(address);
+            let resolved = if html::is_relative(&written) { base.resolve(written)? } else { written };
+            *address = iri::encode(resolved);
             Ok(())
         }
         _ => Ok::<_, FormatError>(()),
     };
-    for name in ["image", "banner_image", "external_url"] {
+    for name in ADDRESSES {
         resolve(members.get_mut(name))?;
     }
     let attachments = members.get_mut("attachments").and_then(Value::as_array_mut);
@@ -197,6 +200,16 @@ pub(super) fn take_authors(object: &mut JsonObject) -> Vec<Author> {
     authors
 }
 
+/// Members of an item that are addresses, beside its `url`.
+const ADDRESSES: [&str; 3] = ["image", "banner_image", "external_url"];
+
+/// Returns `true` if no address in stored members needs encoding.
+fn has_good_addresses(members: &JsonObject) -> bool {
+    let attachments = members.get("attachments").and_then(Value::as_array).into_iter().flatten();
+    let addresses = attachments.map(|one| one.get("url")).chain(ADDRESSES.map(|name| members.get(name)));
+    addresses.flatten().filter_map(Value::as_str).all(|address| iri::encoded(address) == address)
+}
+
 /// Returns `true` if stored members would be stored again beside the item's fields, without changing the
 /// item.
 pub(super) fn comes_back(kept: &JsonObject, item: &Item) -> bool {
@@ -205,6 +218,9 @@ pub(super) fn comes_back(kept: &JsonObject, item: &Item) -> bool {
     let shown = item.content.as_ref().and_then(Content::shown);
     let is_html = matches!(shown, Some((ContentForm::Html, _)));
     if FIELDS.iter().any(|key| kept.contains_key(*key)) || (!is_html && kept.contains_key("content_text")) {
+        return false;
+    }
+    if !has_good_addresses(kept) {
         return false;
     }
     let mut object = kept.clone();
@@ -244,6 +260,7 @@ impl ItemReader<'_> {
             self.leave_out("an item without id and url was left out");
             return Ok(None);
         };
+        let url = url.map(iri::encode);
         let mut item = Item { url, title: take_text(&mut object, "title"), ..Item::new(id) };
         item.summary = take_text(&mut object, "summary");
         item.published = self.date(&mut object, "date_published");
@@ -269,6 +286,8 @@ impl ItemReader<'_> {
 
     /// Reads our extension of the item.
     fn own_fields(&mut self, mut own: JsonObject, item: &mut Item) {
+        // Our writer's own form of a URL that the public member cannot have.
+        item.url = take_text(&mut own, "url").or(item.url.take());
         if own.remove("summary_in").is_some() {
             item.summary = item.content.as_ref().and_then(Content::text).map(str::to_owned);
         } else if let Some(summary) = take_text(&mut own, "summary") {

@@ -14,6 +14,7 @@ use crate::attachment::{self, Attachment};
 use crate::format::atom;
 use crate::format::document::{DocumentEntry, DocumentHead};
 use crate::format::html;
+use crate::format::iri::encoded;
 use crate::item::{Author, ContentForm, Item};
 
 /// Writes a feed document (JSON Feed 1.1); deterministic. `next_url` is the head's link `next`, `hubs` are
@@ -23,12 +24,12 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
     top.insert("version".into(), "https://jsonfeed.org/version/1.1".into());
     top.insert("title".into(), head.title.into());
     let optional = [
-        ("home_page_url", head.home),
-        ("feed_url", head.link("self")),
-        ("next_url", head.link("next")),
-        ("language", head.lang),
-        ("description", head.description),
-        ("icon", head.image),
+        ("home_page_url", head.home.map(encoded)),
+        ("feed_url", head.link("self").map(Cow::Borrowed)),
+        ("next_url", head.link("next").map(Cow::Borrowed)),
+        ("language", head.lang.map(Cow::Borrowed)),
+        ("description", head.description.map(Cow::Borrowed)),
+        ("icon", head.image.map(encoded)),
     ];
     for (key, value) in optional {
         if let Some(value) = value {
@@ -44,7 +45,7 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
     if let Some(author) = head.author {
         top.insert("authors".into(), json!([{"name": author.name}]));
         if let Some(url) = &author.url {
-            top["authors"][0]["url"] = url.as_str().into();
+            top["authors"][0]["url"] = encoded(url).into();
         }
     }
     top.insert(OWN.into(), own_head(head));
@@ -99,7 +100,7 @@ fn item(entry: &DocumentEntry<'_>, home: Option<&str>) -> Value {
     let mut object = kept(item, &mut own);
     object.insert("id".into(), item.id.clone().into());
     let optional = [
-        ("url", item.url.clone()),
+        ("url", item.url.as_deref().map(|url| encoded(url).into_owned())),
         ("title", item.title.clone()),
         ("date_published", item.published.map(|t| t.to_string())),
         ("date_modified", item.updated.map(|t| t.to_string())),
@@ -108,6 +109,9 @@ fn item(entry: &DocumentEntry<'_>, home: Option<&str>) -> Value {
         if let Some(value) = value {
             object.insert(key.into(), value.into());
         }
+    }
+    if let Some(url) = item.url.as_deref().filter(|url| encoded(url) != **url) {
+        own.insert("url".into(), url.into());
     }
     if !item.tags.is_empty() {
         object.insert("tags".into(), item.tags.clone().into());
@@ -155,13 +159,14 @@ fn authors(authors: &[Author], object: &mut JsonObject, own: &mut JsonObject) {
         let mut object = JsonObject::new();
         object.insert("name".into(), author.name.clone().into());
         if let Some(url) = &author.url {
-            object.insert("url".into(), url.clone().into());
+            object.insert("url".into(), encoded(url).into());
         }
         Value::Object(object)
     });
     // JSON Feed has no e-mail addresses, so the full list goes into the extension.
     object.insert("authors".into(), public.collect());
-    if authors.iter().any(|a| a.email.is_some()) {
+    let is_encoded = |author: &Author| author.url.as_deref().is_some_and(|url| encoded(url) != url);
+    if authors.iter().any(|author| author.email.is_some() || is_encoded(author)) {
         own.insert("authors".into(), json!(authors));
     }
 }
@@ -190,7 +195,7 @@ fn media(item: &Item, object: &mut JsonObject, own: &mut JsonObject) {
         derived.push("attachments");
     }
     if let Some(image) = attachment::image(item).filter(|_| !object.contains_key("image")) {
-        object.insert("image".into(), image.into());
+        object.insert("image".into(), encoded(&image).into());
         derived.push("image");
     }
     if !derived.is_empty() {
@@ -201,7 +206,7 @@ fn media(item: &Item, object: &mut JsonObject, own: &mut JsonObject) {
 fn json_attachment(attachment: &Attachment) -> Value {
     // "mime_type (required, string)".
     let media_type = attachment.media_type.as_deref().unwrap_or("application/octet-stream");
-    let mut member = json!({"url": attachment.url, "mime_type": media_type});
+    let mut member = json!({"url": encoded(&attachment.url), "mime_type": media_type});
     if let Some(size) = attachment.size {
         member["size_in_bytes"] = size.into();
     }

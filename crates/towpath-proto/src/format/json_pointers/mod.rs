@@ -10,6 +10,7 @@ use super::budget::Budget;
 use super::date;
 use super::error::FormatError;
 use super::feed_document::{FeedDocument, Format};
+use super::iri;
 use super::json::{Base, kind, scalar, syntax_error, without_mark};
 use super::json_value::{BoundedValue, SharedBudget};
 use super::media_type;
@@ -237,7 +238,7 @@ impl MappedItemReader<'_> {
                 .leave_out(|| format!("item {index}, {:?}: the item has no id and was left out", mapping.id));
             return Ok(None);
         };
-        let url = self.text(mapping.url.as_ref()).map(|u| self.base.resolve(u)).transpose()?;
+        let url = self.text(mapping.url.as_ref()).map(|u| self.base.resolve(u)).transpose()?.map(iri::encode);
         let content = self.content(url.as_deref())?;
         Ok(Some(Item {
             id,

@@ -7,7 +7,7 @@ use crate::format::error::FormatError;
 use crate::format::feed_document::FeedDocument;
 use crate::format::item_builder::{ItemBuilder, address, date_element, some_text};
 use crate::format::xml::{ATOM, Ns, Tag, XmlReader, XmlToken, escape_attribute};
-use crate::format::{atom, feed_head, html};
+use crate::format::{atom, feed_head, html, iri};
 use crate::item::{Author, Content, ContentForm, Item};
 
 /// Reads the feed whose root element (`rss`, or RDF's) was just started.
@@ -160,7 +160,8 @@ fn element<'i>(
     match name_of(tag) {
         "title" => builder.item.title = some_text(xml)?,
         "link" => {
-            builder.item.url = address(xml)?.or(builder.item.url.take());
+            let url = some_text(xml)?.map(|text| xml.resolve(&text)).transpose()?;
+            builder.item.url = url.or(builder.item.url.take());
         }
         "description" => {
             let base = xml.content_base();
@@ -266,12 +267,12 @@ fn author(text: &str) -> Author {
 /// Returns the enclosure as Atom's equivalent link, so that every format can write it.
 fn enclosure(xml: &mut XmlReader<'_>) -> Result<String, FormatError> {
     let url = xml.attribute("url")?.unwrap_or_default();
-    let url = xml.resolve(&url)?;
+    let url = iri::encode(xml.resolve(&url)?);
     let mut link = format!("<link xmlns=\"{ATOM}\" rel=\"enclosure\" href=\"{}\"", escape_attribute(&url));
     // RSS requires these; our writer names the ones that the item does not have.
     let assigned = xml.attribute_in(Ns::Towpath, "assigned")?.map(Cow::into_owned).unwrap_or_default();
     for name in ["type", "length"].into_iter().filter(|name| !assigned.split(' ').any(|one| one == *name)) {
-        if let Some(value) = xml.attribute(name)? {
+        if let Some(value) = xml.attribute(name)?.filter(|value| !value.trim().is_empty()) {
             link.push_str(&format!(" {name}=\"{}\"", escape_attribute(&value)));
         }
     }

@@ -9,6 +9,7 @@ use crate::Timestamp;
 use crate::attachment;
 use crate::format::document::{DocumentEntry, DocumentHead, EntryIds};
 use crate::format::feed_document::DeletedEntry;
+use crate::format::iri::encoded;
 use crate::format::xml::{
     ATOM, CONTENT, DUBLIN_CORE, FANOUT, HISTORY, Ns, TOMBSTONES, TOWPATH, XmlReader, XmlToken, XmlWriter,
     escape_attribute, is_xml_text,
@@ -32,17 +33,17 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
     // RSS 2.0 requires title, link and description.
     xml.line().element("title", head.title);
     // The link is required; the id is at least unique.
-    let home = head.home.or(head.link("self")).unwrap_or(head.id);
-    xml.line().element("link", home);
+    let home = encoded(head.home.or(head.link("self")).unwrap_or(head.id));
+    xml.line().element("link", &home);
     xml.line().element("description", head.description.unwrap_or(head.title));
     channel_author(&mut xml, head.author);
     if let Some(image) = head.image {
         // "title" and "link" should have the same value as the channel's.
         xml.line()
             .start("image")
-            .element("url", image)
+            .element("url", &encoded(image))
             .element("title", head.title)
-            .element("link", home)
+            .element("link", &home)
             .end();
     }
     if let Some(lang) = head.lang {
@@ -90,7 +91,8 @@ fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<
         xml.element("title", title.unwrap_or_default());
     }
     if let Some(url) = &item.url {
-        xml.element("link", url);
+        xml.element("link", &encoded(url));
+        atom::own_url_element(xml, url);
     }
     guid(xml, item, ids);
     dates(xml, item, entry.modified);
@@ -133,7 +135,7 @@ fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<
     let shown = atom::extras(xml, item, &form);
     for one in attachment::attachments(item).iter().filter(|one| !shown.contains(&one.url)) {
         // RSS requires all three; the mark keeps them from our reader's items.
-        xml.start("enclosure").attribute("url", &one.url);
+        xml.start("enclosure").attribute("url", &encoded(&one.url));
         xml.attribute("length", &one.size.unwrap_or_default().to_string());
         xml.attribute("type", one.media_type.as_deref().unwrap_or(OCTETS))
             .attribute("tp:assigned", "1")
@@ -150,7 +152,8 @@ fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<
 fn guid(xml: &mut XmlWriter, item: &Item, ids: &EntryIds<'_>) {
     let (is_plain, guid) = (is_xml_text(&item.id), guid_text(&item.id, ids));
     // Readers follow a permalink, so it must be a URL.
-    let is_address = item.url.as_ref() == Some(&item.id) && item.id.starts_with("http");
+    let is_address =
+        item.url.as_ref() == Some(&item.id) && item.id.starts_with("http") && encoded(&item.id) == item.id;
     xml.start("guid").attribute("isPermaLink", if is_address { "true" } else { "false" });
     xml.text_attributes(&guid).text(&guid).end();
     if !is_plain || ids.always_own_id {
@@ -242,8 +245,15 @@ fn enclosure(element: &str) -> Option<String> {
     let mut assigned = Vec::new();
     for (name, source, usual) in [("url", "href", ""), ("length", "length", "0"), ("type", "type", OCTETS)] {
         let value = xml.attribute(source).ok()?;
-        if value.is_none() {
-            assigned.push(name);
+        let fits = |value: &str| match name {
+            // Read as absent: RSS has no enclosure without them.
+            "length" => !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()),
+            _ => !value.trim().is_empty(),
+        };
+        match &value {
+            Some(value) if !fits(value) => return None,
+            Some(_) => {}
+            None => assigned.push(name),
         }
         let value = value.unwrap_or(Cow::Borrowed(usual));
         enclosure.push_str(&format!(" {name}=\"{}\"", escape_attribute(&value)));

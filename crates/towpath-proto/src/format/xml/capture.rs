@@ -8,6 +8,7 @@ use super::token::{RawAttribute, Tag, XmlToken};
 use super::write::{push_attribute, push_text};
 use crate::format::error::FormatError;
 use crate::format::html::{is_address_attribute, is_relative};
+use crate::format::iri;
 
 /// Element being captured. Unchanged parts are copied from the source in long slices.
 struct Capture<'i> {
@@ -118,7 +119,7 @@ impl<'i> Capture<'i> {
             self.out.push_str("=\"");
             let value = xml.attribute_value(raw)?;
             if is_resolved(xml, tag, is_root, name, raw) {
-                push_attribute(&mut self.out, &xml.resolve(&value)?);
+                push_attribute(&mut self.out, &iri::encoded(&xml.resolve(&value)?));
             } else {
                 push_attribute(&mut self.out, &value);
             }
@@ -202,21 +203,21 @@ fn declares(name: &str) -> Option<&str> {
 }
 
 /// Returns `true` if an attribute holds an address that is to be resolved: any of a captured Atom element, and
-/// relative ones of XHTML and of modules for media. Everything else is foreign data.
+/// relative ones of XHTML and of modules for media, whose addresses are also encoded. Everything else is foreign data.
 fn is_resolved(xml: &XmlReader<'_>, tag: Tag<'_>, is_root: bool, name: &str, raw: &str) -> bool {
     /// Modules whose elements lead to images, sound and films by `url` and `href`.
     const MEDIA: [&str; 2] = ["http://search.yahoo.com/mrss/", "http://www.itunes.com/dtds/podcast-1.0.dtd"];
     if is_root && tag.ns == Ns::Atom {
         return matches!(name, "href" | "src");
     }
-    // A tag that is written anew has other quotes and spaces, so an absolute address must leave it alone.
-    if !is_relative(raw) || xml.base().is_none() {
-        return false;
-    }
+    // A tag that is written anew has other quotes and spaces, so a good absolute address must leave it alone.
+    let is_relative = is_relative(raw) && xml.base().is_some();
     match tag.ns {
-        Ns::Xhtml => is_address_attribute(name),
+        Ns::Xhtml => is_relative && is_address_attribute(name),
         Ns::Other => {
-            matches!(name, "url" | "href") && MEDIA.contains(&xml.bound_to(Some(tag.prefix())).as_str())
+            matches!(name, "url" | "href")
+                && (is_relative || iri::encoded(raw) != raw)
+                && MEDIA.contains(&xml.bound_to(Some(tag.prefix())).as_str())
         }
         _ => false,
     }
