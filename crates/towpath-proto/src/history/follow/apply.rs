@@ -197,16 +197,12 @@ impl HistoryFollower {
         if document.predecessor != Predecessor::Unknown {
             return;
         }
-        // A window that turned over exactly looks like this, too, and a feed of one entry does at every poll. So this
-        // is said once, and again only after a poll that met a known entry.
-        if is_disjoint && !std::mem::replace(&mut self.state.is_gap_reported, true) {
-            self.dirty = true;
+        // A window that turned over exactly looks like this, too. Its entries are known at the next poll.
+        if is_disjoint {
             self.incomplete(format!(
                 "{}: none of its entries is known: some may have come and gone unseen since the last poll",
                 self.url
             ));
-        } else if !is_disjoint && document.versions.iter().any(|version| entries.has_id(version)) {
-            self.dirty |= std::mem::take(&mut self.state.is_gap_reported);
         }
     }
 

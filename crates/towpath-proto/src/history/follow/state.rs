@@ -39,9 +39,6 @@ pub(super) struct HistoryFollowState {
     /// True after the warning about the limits of this feed.
     #[serde(default, rename = "told")]
     pub(super) is_warned: bool,
-    /// True after the report of a document without a known entry, until one has a known entry again.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) is_gap_reported: bool,
     /// Date of a log at which following began, unless it began with the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) log_start: Option<Timestamp>,
