@@ -7,6 +7,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::format::relation;
 use crate::format::xml::{Ns, Tag, XmlReader, XmlToken};
 use crate::item::Item;
 
@@ -120,7 +121,9 @@ fn value(xml: &mut XmlReader<'_>, name: &str) -> Option<String> {
 pub(crate) fn of_element(element: &str) -> Option<Attachment> {
     first(element, |xml, tag, namespace| {
         let (url, size) = match (tag.ns, tag.local) {
-            (Ns::Atom, "link") if value(xml, "rel").as_deref() == Some("enclosure") => ("href", "length"),
+            (Ns::Atom, "link") if value(xml, "rel").is_some_and(|rel| relation(&rel) == "enclosure") => {
+                ("href", "length")
+            }
             (Ns::Other, "content") if namespace == MEDIA_RSS && !is_image(xml) => ("url", "fileSize"),
             _ => return None,
         };

@@ -531,3 +531,18 @@ fn addresses_of_foreign_documents_are_encoded() {
     let item = read(br#"[{"id":1,"url":"http://a.example/c d?q=100%"}]"#, &mapped).unwrap().items.remove(0);
     assert_eq!(item.url.as_deref(), Some("http://a.example/c%20d?q=100%25"));
 }
+
+/// RFC 4287, section 4.2.7.2: a registered relation and its IRI are equal.
+#[test]
+fn relations_may_be_written_as_iris() {
+    let relation = |rel: &str| format!("http://www.iana.org/assignments/relation/{rel}");
+    let atom = format!(
+        "<feed xmlns='http://www.w3.org/2005/Atom'><entry><id>urn:1</id><link rel='{}' href='http://a.example/1'/>\
+         <link rel='{}' href='http://a.example/1.mp3'/></entry></feed>",
+        relation("alternate"),
+        relation("enclosure")
+    );
+    let item = read(atom.as_bytes(), &options()).unwrap().items.remove(0);
+    assert_eq!(item.url.as_deref(), Some("http://a.example/1"));
+    assert_eq!(towpath_proto::attachment::attachments(&item)[0].url, "http://a.example/1.mp3");
+}

@@ -224,3 +224,9 @@ pub fn is_language_tag(tag: &str) -> bool {
         && !(is_alone && first.len() == 1)
         && subtags.all(is_subtag)
 }
+
+/// Returns the name of a link's relation. A registered relation may be written as its IRI, and MUST be taken for the
+/// same (RFC 4287, section 4.2.7.2).
+pub(crate) fn relation(rel: &str) -> &str {
+    rel.strip_prefix("http://www.iana.org/assignments/relation/").unwrap_or(rel)
+}

@@ -2,13 +2,10 @@
 
 use super::date;
 use super::error::FormatError;
-use super::feed_document::{DeletedEntry, FeedDocument, FeedLink};
+use super::feed_document::{DeletedEntry, FeedDocument, FeedLink, relation};
 use super::iri;
 use super::item_builder::{address, is_own_id, own_id, some_text};
 use super::xml::{Ns, Tag, XmlReader, XmlToken};
-
-/// Prefix of registered relations before RFC 8288.
-const IANA_RELATION: &str = "http://www.iana.org/assignments/relation/";
 
 /// Reads an element of the feed, or skips an unknown one.
 pub(crate) fn read(
@@ -42,7 +39,7 @@ fn link(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatEr
     let media_type = xml.attribute("type")?.map(|t| t.into_owned());
     if let Some(href) = xml.attribute("href")? {
         let href = iri::encode(xml.resolve(&href)?);
-        let rel = rel.strip_prefix(IANA_RELATION).unwrap_or(&rel).to_owned();
+        let rel = relation(&rel).to_owned();
         let is_page = media_type.as_deref().is_none_or(|t| t.contains("html"));
         if rel == "alternate" && is_page && feed.home.is_none() {
             feed.home = Some(href.clone());

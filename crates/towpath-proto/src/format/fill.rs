@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::feed_document::relation;
 use super::item_builder;
 use super::json_feed;
 use super::xml::{MEDIA, Ns, XmlReader, XmlToken};
@@ -58,7 +59,11 @@ impl Substitutes {
                 }
                 (_, "content" | "player") if is_media => "url",
                 (Ns::Rss, "enclosure") => "url",
-                (Ns::Atom, "link") if xml.attribute("rel")?.as_deref() == Some("enclosure") => "href",
+                (Ns::Atom, "link")
+                    if xml.attribute("rel")?.is_some_and(|rel| relation(&rel) == "enclosure") =>
+                {
+                    "href"
+                }
                 _ => continue,
             };
             if self.url.is_none() {

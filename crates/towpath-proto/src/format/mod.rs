@@ -39,6 +39,7 @@ mod western;
 pub mod xml;
 
 pub use error::FormatError;
+pub(crate) use feed_document::relation;
 pub use feed_document::{
     DeletedEntry, FeedAbout, FeedDocument, FeedLink, Format, SmartHead, is_language_tag,
 };

@@ -1,6 +1,6 @@
 //! Reading of a feed document's head from its first bytes, without its entries.
 
-use super::feed_document::FeedLink;
+use super::feed_document::{FeedLink, relation};
 use super::sniff;
 use super::xml::{Ns, XmlReader, XmlToken};
 
@@ -96,7 +96,7 @@ pub fn peek(start: &[u8], content_type: Option<&str>, base_url: Option<&str>) ->
 }
 
 fn link(xml: &mut XmlReader<'_>) -> Option<FeedLink> {
-    let rel = xml.attribute("rel").ok()?.map_or_else(|| "alternate".to_owned(), |rel| rel.into_owned());
+    let rel = xml.attribute("rel").ok()?.map_or("alternate".to_owned(), |rel| relation(&rel).to_owned());
     let media_type = xml.attribute("type").ok()?.map(|t| t.into_owned());
     let href = xml.attribute("href").ok()??;
     Some(FeedLink { rel, href: xml.resolve(&href).ok()?, media_type })
@@ -122,6 +122,9 @@ mod tests {
         assert_eq!(found.links.len(), 1);
         assert_eq!(found.links[0].href, "https://a.example/a/1");
         assert!(found.has_rel("Prev-Archive"));
+        let relation = "<feed xmlns='http://www.w3.org/2005/Atom'>\
+            <link rel='http://www.iana.org/assignments/relation/prev-archive' href='/1'/>";
+        assert!(head(relation).has_rel("prev-archive"));
         let rss = "<rss version='2.0' xmlns:atom='http://www.w3.org/2005/Atom'><channel><title>x</title>\
             <atom:link rel='http://api.friendfeed.com/2008/03#sup' href='http://a/sup.json#1'/><item>";
         assert_eq!((head(rss).root, head(rss).links.len()), (RootElement::Rss, 1));

@@ -467,3 +467,11 @@ fn our_own_documents_of_odd_items_conform() {
         assert_eq!(found, expected, "{syntax:?}: a follower finds the items as they are");
     }
 }
+
+/// RFC 4287, section 4.2.7.2: a registered relation and its IRI are equal.
+#[test]
+fn a_self_link_may_have_its_relation_as_an_iri() {
+    let own = link("http://www.iana.org/assignments/relation/self", "/feed");
+    let report = check(&site(&[(FEED, atom(&own, &[("urn:a", "a", 1)]))]));
+    assert!(failures(&report).iter().all(|failure| !failure.contains("self")), "{:#?}", failures(&report));
+}

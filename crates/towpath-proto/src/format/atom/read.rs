@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::content;
 use crate::Timestamp;
 use crate::format::error::FormatError;
-use crate::format::feed_document::FeedDocument;
+use crate::format::feed_document::{FeedDocument, relation};
 use crate::format::item_builder::{
     ItemBuilder, address, date_element, is_own_id, own_id, own_text, some_text,
 };
@@ -134,7 +134,7 @@ fn link<'i>(xml: &mut XmlReader<'i>, tag: Tag<'i>, builder: &mut ItemBuilder) ->
         return xml.skip();
     }
     let rel = xml.attribute("rel")?;
-    let is_address = builder.item.url.is_none() && rel.is_none_or(|r| r == "alternate");
+    let is_address = builder.item.url.is_none() && rel.is_none_or(|rel| relation(&rel) == "alternate");
     let Some(href) = xml.attribute("href")?.filter(|_| is_address) else {
         return builder.keep_element(xml, tag);
     };

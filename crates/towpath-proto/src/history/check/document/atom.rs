@@ -10,8 +10,8 @@ use super::values::{is_base64, is_media_type};
 use super::walk::{CommonRules, Dialect, Frame, WalkState};
 use super::xml::XmlStart;
 use super::xml_name::is_space;
-use crate::format::media_type;
 use crate::format::xml::{ATOM, TOMBSTONES};
+use crate::format::{media_type, relation};
 
 static COMMON: CommonRules = CommonRules {
     known_element: rules::KNOWN_ELEMENT,
@@ -55,9 +55,9 @@ pub(super) struct AtomDialect {
 impl AtomDialect {
     fn link(&mut self, start: &XmlStart<'_>, walk: &mut WalkState<'_>) {
         let facts = if self.is_in_entry { &mut self.entry } else { &mut self.feed };
-        match start.attribute("rel").unwrap_or("alternate") {
+        match relation(start.attribute("rel").unwrap_or("alternate")) {
             "self" => facts.has_self = true,
-            "alternate" | "http://www.iana.org/assignments/relation/alternate" => {
+            "alternate" => {
                 let lower = |name| start.attribute(name).unwrap_or_default().to_ascii_lowercase();
                 let alternate = (lower("type"), lower("hreflang"));
                 let is_new = facts.alternates.insert(alternate);
