@@ -546,3 +546,19 @@ fn relations_may_be_written_as_iris() {
     assert_eq!(item.url.as_deref(), Some("http://a.example/1"));
     assert_eq!(towpath_proto::attachment::attachments(&item)[0].url, "http://a.example/1.mp3");
 }
+
+/// An item without a valid id may be any known one.
+#[test]
+fn a_document_is_whole_if_every_item_has_a_valid_id() {
+    let mapping = Mapping { id: "/id".into(), ..Mapping::default() };
+    let whole = |json: &str| {
+        let options = ReadOptions { mapping: Some(&mapping), ..options() };
+        read(json.as_bytes(), &options).unwrap().is_whole()
+    };
+    assert!(whole(r#"[{"id": 1}, {"id": 1}, {"id": 2}]"#));
+    assert!(!whole(r#"[{"id": 1}, {"id": ""}]"#));
+    assert!(!whole(r#"[{"id": 1}, {"name": 2}]"#));
+    assert!(!whole(&format!(r#"[{{"id": 1}}, {{"id": "{}"}}]"#, "x".repeat(5000))));
+    let atom = "<feed xmlns='http://www.w3.org/2005/Atom'><entry><id>urn:1</id></entry><entry/></feed>";
+    assert!(!read(atom.as_bytes(), &options()).unwrap().is_whole());
+}

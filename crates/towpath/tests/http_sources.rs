@@ -390,6 +390,30 @@ fn pages_are_read_up_to_a_limit() {
     assert!(new == "0" && row.contains("HTTP_404"), "{row}");
 }
 
+/// An item without an id may be any known one.
+#[test]
+fn a_complete_listing_removes_nothing_while_an_item_is_left_out() {
+    let polls = std::sync::atomic::AtomicUsize::new(0);
+    let (_runtime, origin) = raw(move |_| {
+        let list = match polls.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            0 => r#"[{"id": 1}, {"id": 2}, {"id": 3}]"#,
+            1 => r#"[{"id": 1}, {"ID": 2}]"#,
+            _ => r#"[{"id": 1}]"#,
+        };
+        answer("200 OK", JSON, list)
+    });
+    let dir =
+        source(&origin, "/list", "format = \"json\"\ncomplete = true\n[feed.source.json]\nid = \"/id\"\n");
+    let removed = |row: &str| row.split_whitespace().nth(3).unwrap().to_owned();
+    assert_eq!(removed(&pass(&dir)), "0");
+    let row = pass(&dir);
+    assert!(
+        removed(&row) == "0" && row.contains("1 left out") && row.contains("nothing is removed"),
+        "{row}"
+    );
+    assert_eq!(removed(&pass(&dir)), "2");
+}
+
 #[test]
 fn the_pages_of_a_feed_are_linked_in_the_feed() {
     let (_runtime, origin) = raw(|asked| {

@@ -204,6 +204,12 @@ impl FeedDocument {
         }
     }
 
+    /// Returns true if every item of the document was read, with a valid id. Otherwise, an absent item may be one that was
+    /// left out.
+    pub fn is_whole(&self) -> bool {
+        self.counts.left_out == 0 && self.items.iter().all(|item| item.check().is_ok())
+    }
+
     /// Returns the target of the first link with this relation.
     pub fn link(&self, rel: &str) -> Option<&str> {
         self.links.iter().find(|l| l.rel == rel).map(|l| l.href.as_str())

@@ -236,8 +236,14 @@ async fn apply(
         let mut document = reader.read().await?;
         // Feed History's fh:complete declares the same in the document itself.
         let complete = source.complete || document.is_complete();
-        // Items beyond the limit of pages are not absent.
-        let complete = complete && !reader.has_more;
+        if complete && !document.is_whole() {
+            document
+                .problems
+                .insert(0, "nothing is removed, for an item that was left out may be any".into());
+            document.counts.warnings += 1;
+        }
+        // Items beyond the limit of pages, and those that were left out, are not absent.
+        let complete = complete && !reader.has_more && document.is_whole();
         let listing = if complete { Listing::Complete } else { Listing::Window };
         // Read before the items: an append in between makes the compare-and-append below fail.
         let head = engine.store.head(feed.id()).await?;
