@@ -69,16 +69,17 @@ impl Backoff {
         half + Duration::from_nanos(entropy % (spread + 1))
     }
 
-    /// `Retry-After` where the publisher sent one, up to the cap; [`Self::jittered`] otherwise.
+    /// `Retry-After` where the publisher sent one, up to `longest_asked`; [`Self::jittered`] otherwise.
     pub fn jittered_or_retry_after(
         &self,
         failures: u32,
         retry_after: Option<Duration>,
+        longest_asked: Duration,
         entropy: u64,
     ) -> Duration {
         match retry_after {
             // Without jitter, which would shorten the wait that the publisher asks for.
-            Some(asked) => asked.min(self.cap),
+            Some(asked) => asked.min(longest_asked),
             None => self.jittered(failures, entropy),
         }
     }
@@ -124,10 +125,10 @@ mod tests {
     #[test]
     fn what_the_publisher_asks_counts_within_bounds() {
         let asked = |seconds| Some(Duration::from_secs(seconds));
-        assert_eq!(HOURLY.jittered_or_retry_after(1, asked(90), 0), Duration::from_secs(90));
-        assert_eq!(HOURLY.jittered_or_retry_after(1, asked(999_999_999), 0), HOURLY.cap());
-        assert_eq!(HOURLY.jittered_or_retry_after(1, None, 0), Duration::from_millis(500));
         let day = Duration::from_secs(86_400);
+        assert_eq!(HOURLY.jittered_or_retry_after(1, asked(90), day, 0), Duration::from_secs(90));
+        assert_eq!(HOURLY.jittered_or_retry_after(1, asked(999_999_999), day, 0), day);
+        assert_eq!(HOURLY.jittered_or_retry_after(1, None, day, 0), Duration::from_millis(500));
         assert_eq!(HOURLY.wait_or_longer(3, asked(90), day), Duration::from_secs(90));
         assert_eq!(HOURLY.wait_or_longer(3, asked(1), day), Duration::from_secs(4));
         assert_eq!(HOURLY.wait_or_longer(3, asked(999_999_999), day), day);

@@ -302,7 +302,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::source::waits::MAX_BACKOFF;
+    use crate::source::waits::MAX_RETRY_AFTER;
 
     const CONFIG: &str =
         "[[feed]]\nid = \"news\"\n[feed.source]\nurl = \"http://127.0.0.1:1/\"\nevery = \"10m\"\n";
@@ -329,7 +329,7 @@ mod tests {
     async fn a_saved_due_time_is_believed_up_to_the_longest_wait() {
         let year = SignedDuration::from_hours(365 * 24);
         assert!(wait_with(0, year).await <= Duration::from_secs(11 * 60));
-        assert!(wait_with(3, year).await <= MAX_BACKOFF);
+        assert!(wait_with(3, year).await <= MAX_RETRY_AFTER);
         assert_eq!(wait_with(0, -year).await, Duration::ZERO);
         let soon = wait_with(0, SignedDuration::from_secs(300)).await;
         assert!((295..=300).contains(&soon.as_secs()), "{soon:?}");

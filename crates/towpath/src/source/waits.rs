@@ -5,7 +5,11 @@ use std::time::Duration;
 use towpath_proto::follow::Backoff;
 
 /// Maximum wait between two polls of a failing source, unless its own interval is longer.
-pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(3600);
+const MAX_BACKOFF: Duration = Duration::from_secs(3600);
+
+// A mistaken date of next year must not silence a source.
+/// Maximum wait that a server may ask for by `Retry-After`, unless the source's own interval is longer.
+pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
 /// Returns the wait after a poll: the interval and up to a tenth more, so that many sources spread out.
 ///
@@ -15,7 +19,8 @@ pub fn next_poll(every: Duration, failures: u32, retry_after: Option<Duration>, 
         // `Retry-After: 0` from a failing server must not become a busy loop.
         let retry_after = retry_after.map(|wait| wait.max(Duration::from_secs(1)));
         let backoff = Backoff::doubling(every, every.max(MAX_BACKOFF));
-        return backoff.jittered_or_retry_after(failures, retry_after, entropy);
+        let longest_asked = every.max(MAX_RETRY_AFTER);
+        return backoff.jittered_or_retry_after(failures, retry_after, longest_asked, entropy);
     }
     every + every.mul_f64((entropy % 1000) as f64 / 10_000.0)
 }
@@ -31,7 +36,7 @@ pub(super) fn longest_wait(every: Duration, is_file: bool, failures: u32) -> Dur
     match (is_file, failures) {
         (true, _) => next_read(every),
         (false, 0) => every.mul_f64(1.1),
-        (false, _) => every.max(MAX_BACKOFF),
+        (false, _) => every.max(MAX_RETRY_AFTER),
     }
 }
 
@@ -60,7 +65,7 @@ mod tests {
         let longest = |failures| (0..50).map(|e| next_poll(every, failures, None, e * 7919)).max().unwrap();
         assert!(longest(1) < longest(4) && longest(4) < longest(12));
         assert!(longest(60) <= MAX_BACKOFF);
-        let retry_after = Some(Duration::from_secs(120));
-        assert!(next_poll(every, 1, retry_after, 0) >= Duration::from_secs(120));
+        let asked = |seconds| next_poll(every, 1, Some(Duration::from_secs(seconds)), 0).as_secs();
+        assert_eq!([0, 120, 14 * 3600, 86_400, 1_000_000].map(asked), [1, 120, 14 * 3600, 86_400, 86_400]);
     }
 }
