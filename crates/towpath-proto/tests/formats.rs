@@ -547,6 +547,14 @@ fn relations_may_be_written_as_iris() {
     assert_eq!(towpath_proto::attachment::attachments(&item)[0].url, "http://a.example/1.mp3");
 }
 
+/// "The elements of RSS are known in any case" (docs/sources.md).
+#[test]
+fn the_root_of_rss_is_known_in_any_case() {
+    let rss = "<RSS version='2.0'><CHANNEL><ITEM><GUID>1</GUID></ITEM></CHANNEL></RSS>";
+    let feed = read(rss.as_bytes(), &options()).unwrap();
+    assert_eq!((feed.format, feed.items[0].id.as_str()), (Format::Rss, "1"));
+}
+
 /// An item without a valid id may be any known one.
 #[test]
 fn a_document_is_whole_if_every_item_has_a_valid_id() {
