@@ -555,6 +555,14 @@ fn the_root_of_rss_is_known_in_any_case() {
     assert_eq!((feed.format, feed.items[0].id.as_str()), (Format::Rss, "1"));
 }
 
+#[test]
+fn too_many_namespaces_are_an_error_in_our_words() {
+    let declarations: String = (0..3000).map(|n| format!(" xmlns:n{n}='urn:{n}'")).collect();
+    let rss = format!("<rss version='2.0'><channel{declarations}/></rss>");
+    let error = read(rss.as_bytes(), &options()).unwrap_err().to_string();
+    assert!(!error.contains("NamespaceResolver") && error.contains("namespace"), "{error}");
+}
+
 /// An item without a valid id may be any known one.
 #[test]
 fn a_document_is_whole_if_every_item_has_a_valid_id() {

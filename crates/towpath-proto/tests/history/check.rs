@@ -475,3 +475,12 @@ fn a_self_link_may_have_its_relation_as_an_iri() {
     let report = check(&site(&[(FEED, atom(&own, &[("urn:a", "a", 1)]))]));
     assert!(failures(&report).iter().all(|failure| !failure.contains("self")), "{:#?}", failures(&report));
 }
+
+#[test]
+fn findings_show_values_as_they_are_written() {
+    let entry = "<entry><id>urn:a</id><title>a</title><updated>2025-01-01T00:00:00Z</updated>\
+        <content type='multipart/mixed'>x</content></entry>";
+    let report = check(&site(&[(FEED, atom(entry, &[]))]));
+    let failure = failures(&report).into_iter().find(|failure| failure.contains("multipart")).unwrap();
+    assert!(failure.contains("type is \"multipart/mixed\""), "{failure}");
+}

@@ -68,9 +68,15 @@ impl<'i> XmlReader<'i> {
 
     pub(super) fn namespace_error(&self, error: &NamespaceError, offset: usize) -> FormatError {
         match error {
-            NamespaceError::TooManyBindings(_) | NamespaceError::TooDeeplyNested(_) => {
-                FormatError::Limit(error.to_string())
-            }
+            // The parser's own words name its functions.
+            NamespaceError::TooManyBindings(most) => FormatError::Limit(format!(
+                "more than {most} namespaces are declared at once, at {}",
+                place_of(self.text, offset)
+            )),
+            NamespaceError::TooDeeplyNested(_) => FormatError::Limit(format!(
+                "elements nested too deeply for namespaces, at {}",
+                place_of(self.text, offset)
+            )),
             _ => self.malformed(offset, error.to_string()),
         }
     }
@@ -82,6 +88,10 @@ impl<'i> XmlReader<'i> {
 
 /// Returns a problem with its line and column.
 pub(super) fn place(text: &str, offset: usize, what: impl std::fmt::Display) -> String {
+    format!("{}: {what}", place_of(text, offset))
+}
+
+fn place_of(text: &str, offset: usize) -> String {
     let (line, column) = line_and_column(text.as_bytes(), offset);
-    format!("line {line}, column {column}: {what}")
+    format!("line {line}, column {column}")
 }

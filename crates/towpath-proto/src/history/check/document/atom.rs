@@ -100,7 +100,7 @@ impl AtomDialect {
         let major = kind.unwrap_or_default().to_ascii_lowercase();
         let is_composite = major.starts_with("multipart/") || major.starts_with("message/");
         walk.judge(rules::CONTENT_TYPE, is_text_kind || (is_mime && !is_composite), || {
-            format!("type is {kind:?}")
+            format!("type is {:?}", kind.unwrap_or_default())
         });
         if std::mem::take(&mut self.has_src) {
             self.entry.has_source_content = true;
@@ -108,7 +108,8 @@ impl AtomDialect {
             walk.judge(rules::CONTENT_EMPTY, is_empty, || "content with src and a body".to_owned());
             walk.judge(rules::CONTENT_SRC_TYPED, kind.is_some(), || "no type".to_owned());
             let fits = kind.is_none() || is_mime;
-            return walk.judge(rules::CONTENT_SRC_TYPE, fits, || format!("type is {kind:?}"));
+            return walk
+                .judge(rules::CONTENT_SRC_TYPE, fits, || format!("type is {:?}", kind.unwrap_or_default()));
         }
         if is_text_kind {
             return test_text(kind, frame, walk);
