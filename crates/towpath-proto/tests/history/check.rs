@@ -437,6 +437,7 @@ fn our_own_documents_of_odd_items_conform() {
             }],
             ..Item::new("5")
         },
+        Item::new("  "),
     ];
     for syntax in Syntax::ALL {
         let mut publisher = HistoryPublisher::new(3);

@@ -150,26 +150,32 @@ fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<
 /// Writes the item's id, or its IRI if XML cannot hold the id. It is a permalink only if it equals the item's
 /// URL.
 fn guid(xml: &mut XmlWriter, item: &Item, ids: &EntryIds<'_>) {
-    let (is_plain, guid) = (is_xml_text(&item.id), guid_text(&item.id, ids));
+    let guid = guid_text(&item.id, ids);
     // Readers follow a permalink, so it must be a URL.
     let is_address =
         item.url.as_ref() == Some(&item.id) && item.id.starts_with("http") && encoded(&item.id) == item.id;
     xml.start("guid").attribute("isPermaLink", if is_address { "true" } else { "false" });
     xml.text_attributes(&guid).text(&guid).end();
-    if !is_plain || ids.always_own_id {
+    if !is_guid(&item.id) || ids.always_own_id {
         atom::own_id_element(xml, &item.id, ids);
     }
 }
 
-/// Returns the text of an item's guid. A guid is any text, but XML cannot hold every character.
+/// Returns the text of an item's guid.
 fn guid_text<'i>(id: &'i str, ids: &EntryIds<'_>) -> Cow<'i, str> {
-    if is_xml_text(id) { Cow::Borrowed(id) } else { ids.iri(id) }
+    if is_guid(id) { Cow::Borrowed(id) } else { ids.iri(id) }
+}
+
+/// Returns `true` if a guid can have an id. It is any text, but XML cannot hold every character, and readers take spaces
+/// alone for nothing.
+fn is_guid(id: &str) -> bool {
+    is_xml_text(id) && !id.trim().is_empty()
 }
 
 /// Writes a tombstone, which names the item's guid.
 fn deleted_entry(xml: &mut XmlWriter, head: &DocumentHead<'_>, deleted: &DeletedEntry) {
     atom::start_deleted_entry(xml, head, deleted, &guid_text(&deleted.id, &head.ids));
-    if !is_xml_text(&deleted.id) || head.ids.always_own_id {
+    if !is_guid(&deleted.id) || head.ids.always_own_id {
         atom::own_id_element(xml, &deleted.id, &head.ids);
     }
     xml.end();
