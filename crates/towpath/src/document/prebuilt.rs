@@ -12,8 +12,8 @@ use crate::document::sup_links::SupLinks;
 use crate::wall_clock;
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH,
-    LAST_MODIFIED, VARY,
+    ACCEPT, ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, LAST_MODIFIED, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
@@ -376,7 +376,9 @@ mod tests {
     fn if_none_match() {
         let document = document("{}", "\"a,b\"");
         let status = |value: &str| document.answer(&asked(IF_NONE_MATCH, value)).unwrap().status.as_u16();
-        for hit in ["\"a,b\"", "W/\"a,b\"", "*", "\"x\", \"a,b\"", "\"x\",, ,\"a,b\",", "W/\"x\",W/\"a,b\",\"y\""] {
+        for hit in
+            ["\"a,b\"", "W/\"a,b\"", "*", "\"x\", \"a,b\"", "\"x\",, ,\"a,b\",", "W/\"x\",W/\"a,b\",\"y\""]
+        {
             assert_eq!(status(hit), 304, "{hit}");
         }
         // An unquoted tag, an unclosed quote and a part of the tag must not count as equal.
