@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::LOCATION;
 use http::{HeaderMap, Method, StatusCode};
 use jiff::Timestamp;
@@ -19,13 +19,11 @@ use towpath_proto::follow::retry_after;
 use url::Url;
 
 use super::address_policy::{AddressPolicy, literal};
+use super::callback_body::{BodySource, UnreadBody};
 use super::explain::{find, root_cause};
 use super::http1::Http1Pool;
 use super::tls::{self, SetupError};
 use super::transport::{self, Transport};
-
-/// Maximum number of bytes read from a response body, so that its connection can be reused.
-pub(super) const MAX_RESPONSE_BYTES: usize = 16 << 10;
 
 /// Limits of a [`CallbackClient`].
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +32,7 @@ pub struct CallbackOptions {
     pub allow_private: bool,
     /// Timeout of name resolution, connect and TLS handshake together.
     pub connect_timeout: Duration,
-    /// Timeout of the whole exchange, up to the end of the response.
+    /// Timeout of the whole exchange, up to the end of what counts of the response.
     pub timeout: Duration,
     /// Maximum number of idle connections kept for each host.
     pub idle_connections: usize,
@@ -119,7 +117,7 @@ pub struct CallbackResponse {
 }
 
 impl CallbackResponse {
-    /// Response whose body has not been read.
+    /// Response without its body.
     pub(super) fn head(status: StatusCode, headers: &HeaderMap) -> Self {
         let retry_after = retry_after(headers, Timestamp::now());
         let location = headers.get(LOCATION).filter(|_| status.is_redirection());
@@ -209,56 +207,82 @@ impl CallbackClient {
         body: Bytes,
     ) -> Result<CallbackResponse, CallbackError> {
         let exchange = async {
-            if let Some(transport) = &self.transport {
-                let mut request = http::Request::new(body);
-                let uri = self.check(url)?.as_str().parse();
-                *request.uri_mut() =
-                    uri.map_err(|e: http::uri::InvalidUri| CallbackError::Url(e.to_string()))?;
-                (*request.method_mut(), *request.headers_mut()) = (method, headers);
-                return transport::call(&**transport, request).await;
-            }
-            // An idle connection leads to an address that was checked when it was opened.
-            let unsent = match self.pool.call_idle((method, headers, body), url).await {
-                Ok(result) => return result,
-                Err(unsent) => unsent,
-            };
-            let (method, headers, body) = unsent;
-            let url = self.check(url)?;
-            if url.scheme() == "http" {
-                return self.pool.call(method, &url, headers, body).await;
-            }
-            if let (Some(gate), Some(literal)) = (&self.gate, literal(&url)) {
-                gate.check(literal)?;
-            }
-            let request = self.https.request(method, url).headers(headers);
-            exchange_over_https(if body.is_empty() { request } else { request.body(body) }).await
+            let (head, body) = self.exchange(method, url, headers, body).await?;
+            Ok(CallbackResponse { body: body.read().await?, ..head })
         };
+        self.in_time(exchange).await
+    }
+
+    /// Sends a request whose response counts without its body: as soon as its head is there.
+    ///
+    /// # Errors
+    ///
+    /// [`CallbackError`].
+    pub async fn call_for_head(
+        &self,
+        method: Method,
+        url: &str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(CallbackResponse, UnreadBody), CallbackError> {
+        self.in_time(self.exchange(method, url, headers, body)).await
+    }
+
+    /// Ends an exchange that takes too long.
+    async fn in_time<T>(
+        &self,
+        exchange: impl Future<Output = Result<T, CallbackError>>,
+    ) -> Result<T, CallbackError> {
         // One timeout over everything: a callback that sends a byte now and then must not hold a delivery slot.
         match tokio::time::timeout(self.options.timeout, exchange).await {
             Ok(result) => result,
             Err(_) => Err(CallbackError::Timeout(self.options.timeout)),
         }
     }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        url: &str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(CallbackResponse, UnreadBody), CallbackError> {
+        if let Some(transport) = &self.transport {
+            let mut request = http::Request::new(body);
+            let uri = self.check(url)?.as_str().parse();
+            *request.uri_mut() = uri.map_err(|e: http::uri::InvalidUri| CallbackError::Url(e.to_string()))?;
+            (*request.method_mut(), *request.headers_mut()) = (method, headers);
+            return transport::call(&**transport, request).await;
+        }
+        // An idle connection leads to an address that was checked when it was opened.
+        let unsent = match self.pool.call_idle((method, headers, body), url).await {
+            Ok(result) => return result,
+            Err(unsent) => unsent,
+        };
+        let (method, headers, body) = unsent;
+        let url = self.check(url)?;
+        if url.scheme() == "http" {
+            return self.pool.call(method, &url, headers, body).await;
+        }
+        if let (Some(gate), Some(literal)) = (&self.gate, literal(&url)) {
+            gate.check(literal)?;
+        }
+        let request = self.https.request(method, url).headers(headers);
+        exchange_over_https(if body.is_empty() { request } else { request.body(body) }).await
+    }
 }
 
-async fn exchange_over_https(request: reqwest::RequestBuilder) -> Result<CallbackResponse, CallbackError> {
+async fn exchange_over_https(
+    request: reqwest::RequestBuilder,
+) -> Result<(CallbackResponse, UnreadBody), CallbackError> {
     // The resolver's own error says more than the client's around it.
     let failed = |e: reqwest::Error| {
         find::<CallbackError>(&e).cloned().unwrap_or_else(|| CallbackError::Connect(root_cause(&e)))
     };
-    let mut response = request.send().await.map_err(failed)?;
-    let mut received = CallbackResponse::head(response.status(), response.headers());
-    received.address = response.remote_addr().map(|address| address.ip());
-    let mut body = BytesMut::new();
-    while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        body.extend_from_slice(&chunk);
-        // A longer body is cheaper to abandon with its connection than to read.
-        if body.len() > MAX_RESPONSE_BYTES {
-            break;
-        }
-    }
-    received.body = body.freeze();
-    Ok(received)
+    let response = request.send().await.map_err(failed)?;
+    let mut head = CallbackResponse::head(response.status(), response.headers());
+    head.address = response.remote_addr().map(|address| address.ip());
+    Ok((head, UnreadBody(BodySource::Https(response))))
 }
 
 /// DNS resolver that returns permitted addresses only.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
@@ -16,7 +16,8 @@ use parking_lot::Mutex;
 use tokio::net::{TcpStream, lookup_host};
 use url::{Host, Url};
 
-use super::callback::{AddressGate, CallbackError, CallbackOptions, CallbackResponse, MAX_RESPONSE_BYTES};
+use super::callback::{AddressGate, CallbackError, CallbackOptions, CallbackResponse};
+use super::callback_body::{BodySource, UnreadBody};
 use super::explain::root_cause;
 
 /// Maximum time that an idle connection is kept.
@@ -108,6 +109,38 @@ impl IdleConnections {
     }
 }
 
+/// Body of a response, with the connection that it comes over.
+pub(super) struct PooledBody {
+    idle: Arc<Mutex<IdleConnections>>,
+    authority: Box<str>,
+    /// Maximum number of idle connections to the host.
+    limit: usize,
+    sender: SendRequest<Full<Bytes>>,
+    incoming: Incoming,
+}
+
+impl PooledBody {
+    /// Reads the next piece; `None` at the end.
+    pub(super) async fn piece(&mut self) -> Result<Option<Bytes>, CallbackError> {
+        while let Some(frame) = self.incoming.frame().await {
+            let frame = frame.map_err(|e| CallbackError::Connect(root_cause(&e)))?;
+            // Trailers have no data.
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the connection to the pool. Unread bytes of the body would be taken for the next response.
+    pub(super) async fn put_back(self) {
+        let Self { idle, authority, limit, mut sender, .. } = self;
+        if sender.ready().await.is_ok() {
+            idle.lock().put_back(&authority, sender, limit);
+        }
+    }
+}
+
 impl Http1Pool {
     pub(super) fn new(options: CallbackOptions, gate: Option<AddressGate>) -> Self {
         Self { options, gate, idle: Arc::default() }
@@ -121,7 +154,7 @@ impl Http1Pool {
         &self,
         (method, headers, body): UnsentRequest,
         url: &str,
-    ) -> Result<Result<CallbackResponse, CallbackError>, UnsentRequest> {
+    ) -> Result<Result<(CallbackResponse, UnreadBody), CallbackError>, UnsentRequest> {
         let Some((authority, target)) = split(url) else { return Err((method, headers, body)) };
         let Some(IdleConnection { mut sender, .. }) = self.idle.lock().take(authority) else {
             return Err((method, headers, body));
@@ -132,7 +165,7 @@ impl Http1Pool {
             Err(error) => return Ok(Err(error)),
         };
         match sender.try_send_request(request).await {
-            Ok(response) => Ok(self.finish(authority, sender, response).await),
+            Ok(response) => Ok(Ok(self.received(authority, sender, response))),
             Err(mut error) => match error.take_message() {
                 // The peer closed the idle connection and no byte was sent, so that even a POST may be repeated.
                 Some(unsent) => Err((retry_method, unsent.into_parts().0.headers, retry_body)),
@@ -141,37 +174,35 @@ impl Http1Pool {
         }
     }
 
-    /// Sends a request over a new connection and reads its response.
+    /// Sends a request over a new connection.
     pub(super) async fn call(
         &self,
         method: Method,
         url: &Url,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<CallbackResponse, CallbackError> {
+    ) -> Result<(CallbackResponse, UnreadBody), CallbackError> {
         let authority = &url[url::Position::BeforeHost..url::Position::AfterPort];
         let target = &url[url::Position::BeforePath..url::Position::AfterQuery];
         let request = request(method, target, authority, headers, body)?;
         let (mut sender, address) = self.connect(url).await?;
         let sent = sender.send_request(request).await;
         let response = sent.map_err(|e| CallbackError::Connect(root_cause(&e)))?;
-        let received = self.finish(authority, sender, response).await?;
-        Ok(CallbackResponse { address: Some(address), ..received })
+        let (head, body) = self.received(authority, sender, response);
+        Ok((CallbackResponse { address: Some(address), ..head }, body))
     }
 
-    /// Reads a response and returns its connection to the pool.
-    async fn finish(
+    fn received(
         &self,
         authority: &str,
-        mut sender: SendRequest<Full<Bytes>>,
+        sender: SendRequest<Full<Bytes>>,
         response: Response<Incoming>,
-    ) -> Result<CallbackResponse, CallbackError> {
-        let (received, is_whole) = read(response).await?;
-        // Unread bytes of a body would be taken for the next response.
-        if is_whole && sender.ready().await.is_ok() {
-            self.idle.lock().put_back(authority, sender, self.options.idle_connections);
-        }
-        Ok(received)
+    ) -> (CallbackResponse, UnreadBody) {
+        let (parts, incoming) = response.into_parts();
+        let limit = self.options.idle_connections;
+        let body =
+            PooledBody { idle: self.idle.clone(), authority: authority.into(), limit, sender, incoming };
+        (CallbackResponse::head(parts.status, &parts.headers), UnreadBody(BodySource::Http1(body)))
     }
 
     /// Opens a connection to the first of the host's permitted addresses that accepts one.
@@ -242,22 +273,4 @@ fn request(
     request.headers_mut().insert(HOST, host);
     request.headers_mut().insert(USER_AGENT, USER_AGENT_VALUE);
     Ok(request)
-}
-
-/// Reads a response, up to [`MAX_RESPONSE_BYTES`] of its body; the flag says whether the body was read to its end.
-async fn read(response: Response<Incoming>) -> Result<(CallbackResponse, bool), CallbackError> {
-    let (parts, mut incoming) = response.into_parts();
-    let mut received = CallbackResponse::head(parts.status, &parts.headers);
-    let mut body = BytesMut::new();
-    while let Some(frame) = incoming.frame().await {
-        let frame = frame.map_err(|e| CallbackError::Connect(root_cause(&e)))?;
-        if let Some(data) = frame.data_ref() {
-            body.extend_from_slice(data);
-        }
-        if body.len() > MAX_RESPONSE_BYTES {
-            return Ok((received, false));
-        }
-    }
-    received.body = body.freeze();
-    Ok((received, true))
 }

@@ -86,6 +86,7 @@
 pub mod address_policy;
 pub mod body;
 pub mod callback;
+mod callback_body;
 pub mod changes;
 pub mod check;
 pub mod clock;
@@ -121,6 +122,7 @@ pub mod xmpp;
 pub use address_policy::PrivateFetches;
 pub use body::StreamingBody;
 pub use callback::{AddressGate, CallbackClient, CallbackError, CallbackOptions, CallbackResponse};
+pub use callback_body::UnreadBody;
 pub use changes::{ChangeBatch, Changes, ChangesError, FeedChange};
 pub use check::{FeedReport, check};
 pub use clock::{DriverClock, SystemClock};

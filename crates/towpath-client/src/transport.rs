@@ -3,13 +3,13 @@
 use std::fmt::Debug;
 use std::io;
 
-use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt as _;
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use towpath_proto::follow::TransferError;
 
-use crate::callback::{CallbackError, CallbackResponse, MAX_RESPONSE_BYTES};
+use crate::callback::{CallbackError, CallbackResponse};
+use crate::callback_body::{BodySource, UnreadBody};
 use crate::explain;
 
 /// Body of a response, piece by piece.
@@ -41,19 +41,12 @@ pub(super) async fn send(
     Ok(response.map(reqwest::Body::wrap_stream).into())
 }
 
-/// Sends a request to a callback by a transport, and reads its response.
+/// Sends a request to a callback by a transport.
 pub(super) async fn call(
     transport: &dyn Transport,
     request: http::Request<Bytes>,
-) -> Result<CallbackResponse, CallbackError> {
-    let failed = |e: io::Error| CallbackError::Connect(explain::reason(&e));
-    let (head, mut pieces) = transport.send(request).await.map_err(failed)?.into_parts();
-    let mut body = BytesMut::new();
-    while let Some(piece) = pieces.next().await {
-        body.extend_from_slice(&piece.map_err(failed)?);
-        if body.len() > MAX_RESPONSE_BYTES {
-            break;
-        }
-    }
-    Ok(CallbackResponse { body: body.freeze(), ..CallbackResponse::head(head.status, &head.headers) })
+) -> Result<(CallbackResponse, UnreadBody), CallbackError> {
+    let response = transport.send(request).await;
+    let (head, body) = response.map_err(|e| CallbackError::Connect(explain::reason(&e)))?.into_parts();
+    Ok((CallbackResponse::head(head.status, &head.headers), UnreadBody(BodySource::Transport(body))))
 }

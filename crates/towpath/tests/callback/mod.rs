@@ -47,7 +47,7 @@ impl CallbackRequest {
     }
 }
 
-/// Response: status, further header lines, body.
+/// Response: status, further header lines, body. Header lines may have a length of their own, which need not be true.
 pub type CallbackReply = (u16, String, Vec<u8>);
 
 /// Behaves as a subscriber should: echoes challenges and accepts deliveries.
@@ -147,10 +147,15 @@ fn serve(
         let Some(call) = read(&mut reader)? else { return Ok(()) };
         calls.lock().unwrap().push(call.clone());
         let (status, headers, body) = answer(&call);
-        let head = format!("HTTP/1.1 {status} Said\r\n{headers}Content-Length: {}\r\n\r\n", body.len());
-        writer.write_all(head.as_bytes())?;
+        let length = if headers.contains("Content-Length") || headers.contains("Transfer-Encoding") {
+            String::new()
+        } else {
+            format!("Content-Length: {}\r\n", body.len())
+        };
+        writer.write_all(format!("HTTP/1.1 {status} Said\r\n{headers}{length}\r\n").as_bytes())?;
         writer.write_all(&body)?;
-        if call.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
+        let is_last = call.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        if is_last || headers.contains("Connection: close") {
             return Ok(());
         }
     }

@@ -86,6 +86,43 @@ fn failures_are_retried_and_410_ends_the_subscription() {
     assert_eq!(callback.deliveries().iter().filter(|call| call.path == "/gone").count(), 1);
 }
 
+/// WebSub 7, 0.3 section 7.3: "The response body from the subscriber MUST be ignored by the hub". So the status counts
+/// although the body is cut off, is malformed, or never comes.
+#[test]
+fn bodies_of_answers_are_ignored() {
+    let callback = CallbackServer::start(|call| match (call.is_delivery(), call.path.as_str()) {
+        (false, _) => good(call),
+        (_, "/cut") => (200, "Content-Length: 10\r\nConnection: close\r\n".into(), b"x".to_vec()),
+        (_, "/chunk") => {
+            (200, "Transfer-Encoding: chunked\r\nConnection: close\r\n".into(), b"zz\r\nx".to_vec())
+        }
+        (_, path) => {
+            (if path == "/gone" { 410 } else { 200 }, "Content-Length: 10\r\n".into(), b"x".to_vec())
+        }
+    });
+    let server = hub_folder().serve();
+    let topic = topic(&server, "");
+    for path in ["/cut", "/chunk", "/stalls", "/gone"] {
+        subscribe(&server, &callback, path, &topic, &[]);
+    }
+    publish(&server, "aa", "one", "One");
+    callback.wait_for_deliveries(4);
+    // The first retry would come after two seconds.
+    std::thread::sleep(Duration::from_millis(2500));
+    publish(&server, "aa", "two", "Two");
+    callback.wait_for_deliveries(7);
+    nothing_more(&callback, 7);
+    for (path, ids) in [
+        ("/cut", vec!["one", "two"]),
+        ("/chunk", vec!["one", "two"]),
+        ("/stalls", vec!["one", "two"]),
+        ("/gone", vec!["one"]),
+    ] {
+        let deliveries = callback.deliveries().into_iter().filter(|call| call.path == path);
+        assert_eq!(deliveries.flat_map(|call| call.ids()).collect::<Vec<_>>(), ids, "{path}");
+    }
+}
+
 /// A callback that responds for an hour byte by byte delays no other.
 #[test]
 fn a_slow_callback_delays_nobody() {

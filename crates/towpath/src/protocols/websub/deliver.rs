@@ -181,7 +181,7 @@ async fn post(
             return DeliveryOutcome::Refused(None);
         }
     };
-    let mut call = pin!(caller.call(Method::POST, callback, headers, body));
+    let mut call = pin!(caller.call_for_head(Method::POST, callback, headers, body));
     let called = match timeout(SLOW_ANSWER, &mut call).await {
         Ok(called) => called,
         Err(_) => {
@@ -195,11 +195,16 @@ async fn post(
         }
     };
     match called {
-        Ok(called) => match called.status {
-            200..=299 => DeliveryOutcome::Accepted,
-            410 => DeliveryOutcome::Gone,
-            _ => DeliveryOutcome::Refused(called.retry_after),
-        },
+        Ok((response, body)) => {
+            // "The response body from the subscriber MUST be ignored" (WebSub 7). Within the delivery, so that bodies
+            // which never end do not pile up connections.
+            body.drain().await;
+            match response.status {
+                200..=299 => DeliveryOutcome::Accepted,
+                410 => DeliveryOutcome::Gone,
+                _ => DeliveryOutcome::Refused(response.retry_after),
+            }
+        }
         Err(CallbackError::Url(_) | CallbackError::NotPublic(_)) => DeliveryOutcome::Refused(None),
         Err(error) => {
             tracing::debug!(callback, %error, "a subscriber was not reached");
