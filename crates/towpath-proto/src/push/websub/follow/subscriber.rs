@@ -25,6 +25,8 @@ const MAX_DOCUMENT: u64 = 4 << 20;
 const UNTOLD_LEASE: u64 = 24 * 60 * 60;
 /// Maximum lease that is accepted from a hub, in seconds.
 const LONGEST_LEASE: u64 = 365 * UNTOLD_LEASE;
+/// Minimum time until a renewal, in seconds.
+const SHORTEST_RENEWAL: u64 = 10;
 
 /// Options of a subscription.
 #[derive(Debug, Clone)]
@@ -101,9 +103,10 @@ impl Subscriber {
         self.ends.is_some_and(|ends| now.monotonic < ends)
     }
 
-    /// Returns `true` if no attempt has failed since the last confirmation.
+    /// Returns `true` while the subscription is about to begin: no attempt has failed since the last confirmation, and none
+    /// is waited for after a lease that was too short.
     pub fn is_hopeful(&self) -> bool {
-        self.failures == 0
+        self.failures == 0 && !matches!(self.step, SubscribeStep::Subscribed(_))
     }
 
     /// Returns the last problem, once.
@@ -278,12 +281,14 @@ impl Subscriber {
     }
 
     fn begin(&mut self, now: Now, lease: Option<i64>) {
-        let lease =
-            lease.map_or(UNTOLD_LEASE, |lease| u64::try_from(lease).unwrap_or(0).clamp(1, LONGEST_LEASE));
+        // WebSub 5.1: a lease is a positive number, so any other tells nothing.
+        let lease = lease.and_then(|lease| u64::try_from(lease).ok()).filter(|lease| *lease > 0);
+        let lease = lease.unwrap_or(UNTOLD_LEASE).min(LONGEST_LEASE);
         let after = |seconds| now.after(Duration::from_secs(seconds));
         self.ends = Some(after(lease));
-        // Renewal after three quarters of the lease leaves time for retries.
-        self.step = SubscribeStep::Subscribed(after(lease - lease / 4 - 1));
+        // Renewal after three quarters of the lease leaves time for retries. A lease of a second must not have the hub and the
+        // topic asked without a pause: the feed is pulled in between.
+        self.step = SubscribeStep::Subscribed(after((lease - lease / 4 - 1).max(SHORTEST_RENEWAL)));
         self.failures = 0;
     }
 

@@ -283,6 +283,27 @@ fn it_is_renewed_before_the_lease_ends() {
     );
 }
 
+/// WebSub 5.1: a lease is "a positive decimal integer". Any other is as good as none, and a short one must not have the hub
+/// asked without a pause.
+#[test]
+fn a_short_lease_is_not_renewed_at_once() {
+    for (lease, is_told) in
+        [("1", true), ("3", true), ("0", false), ("-1", false), ("-9223372036854775808", false)]
+    {
+        let mut follower = follower();
+        let request = discovered(&mut follower);
+        answer(&mut follower, 0, &request, 202, false, "");
+        let question = QUESTION.replace("=4000", &format!("={lease}"));
+        assert_eq!(ask(&mut follower, 1, &question).status, 200, "{lease}");
+        for now in 1..10 {
+            let asked = requests(&mut follower, now);
+            let renews = |request: &Request| request.method == Method::POST || request.url.contains("max=1&");
+            assert!(!asked.iter().any(renews), "{lease}, after {now} s: {asked:?}");
+        }
+        assert_eq!(follower.is_subscribed(Now::simulated(time(3600))), !is_told, "{lease}");
+    }
+}
+
 /// Without a subscription the follower pulls, with long polls.
 #[test]
 fn without_a_hub_it_pulls() {
