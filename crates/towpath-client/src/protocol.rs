@@ -134,6 +134,8 @@ impl FromStr for Protocol {
 const CALLBACK_KEY: &str = "towpath-key";
 /// Time without a push after which the feed is pulled.
 const PULL_AFTER: Duration = Duration::from_secs(600);
+/// Largest document that is searched for a hub, in bytes, unless the limits have another size.
+const MAX_DOCUMENT: u64 = 64 << 20;
 
 /// Configuration of a follower.
 #[derive(Debug, Clone)]
@@ -233,7 +235,7 @@ pub fn pushed_follower(
     let folder = large_folder.as_deref().map(|base| content_folder(base, limits, false));
     let name = FeedName::take(state.as_mut(), name);
     let (callback, key) = with_key(callback);
-    let options = push::SubscribeOptions { callback, secret: secret(), lease: None, silence: PULL_AFTER };
+    let options = subscribe_options(callback, limits.largest_document(MAX_DOCUMENT));
     let follower: Box<dyn Follower> = match protocol {
         Protocol::Smart => name.of(PushFollower::new(&url, &from, state, options)?.within(limits)),
         Protocol::Replication => {
@@ -251,11 +253,16 @@ pub fn pushed_follower(
 
 /// Creates a follower that subscribes `callback` at the hub of any document, and reads nothing of it: see [`TopicNews`].
 ///
-/// Also returns the query parameter that the hub's requests must carry, as [`pushed_follower`].
-pub fn topic_follower(url: &str, callback: &str) -> (Box<dyn Follower>, String) {
+/// A document is searched for the hub if it has at most `max_document` bytes. Also returns the query parameter that the hub's
+/// requests must carry, as [`pushed_follower`].
+pub fn topic_follower(url: &str, callback: &str, max_document: u64) -> (Box<dyn Follower>, String) {
     let (callback, key) = with_key(callback);
-    let options = push::SubscribeOptions { callback, secret: secret(), lease: None, silence: PULL_AFTER };
+    let options = subscribe_options(callback, max_document);
     (Box::new(PushFollower::of(TopicNews::new(url), options)), key)
+}
+
+fn subscribe_options(callback: String, max_document: u64) -> push::SubscribeOptions {
+    push::SubscribeOptions { callback, secret: secret(), lease: None, silence: PULL_AFTER, max_document }
 }
 
 fn replication_follower(

@@ -91,6 +91,7 @@ fn push_follower() -> PushFollower {
         secret: "secret".into(),
         lease: None,
         silence: Duration::from_secs(600),
+        max_document: 64 << 20,
     };
     PushFollower::new(URL, &StartFrom::Beginning, None, options).unwrap()
 }

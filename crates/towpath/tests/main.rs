@@ -71,6 +71,7 @@ mod publishing_sup;
 mod publishing_syndication;
 mod push_documents;
 mod push_hub;
+mod push_sources;
 mod push_subscriber;
 mod python_client;
 #[path = "../../towpath-client/tests/raw_server/mod.rs"]

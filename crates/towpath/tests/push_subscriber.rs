@@ -328,42 +328,6 @@ fn a_page_with_a_hub_is_followed_by_push() {
     assert!(again.status.success() && again.stdout.is_empty(), "{again:?}");
 }
 
-/// A polled document with a hub is polled when the hub delivers, long before its interval ends. One without a hub is polled
-/// as ever, and its status says why it is not pushed.
-#[test]
-fn a_polled_source_is_pushed() {
-    let publisher = TestFolder::new(CONFIG);
-    let server = publisher.serve();
-    publish(&server, &put("one", "One"));
-    let plain = CallbackServer::start(|_: &CallbackRequest| {
-        let rss =
-            "<rss version=\"2.0\"><channel><title>A</title><item><guid>only</guid></item></channel></rss>";
-        (200, "Content-Type: application/rss+xml\r\n".to_owned(), rss.as_bytes().to_vec())
-    });
-    let source = |id: &str, url: &str, every: &str| {
-        format!("[[feed]]\nid = {id:?}\n[feed.source]\nurl = {url:?}\nevery = {every:?}\npush = true\n")
-    };
-    let atom = source("copy", &format!("{}/feeds/aa/atom", server.base), "1h");
-    let dir = TestFolder::new(&format!("{atom}{}", source("alone", &plain.url("/feed"), "1s")));
-    let copy = dir.serve_at(free_port());
-    let push = |feed: &str| copy.json(&format!("/feeds/{feed}"))["source"]["push"].clone();
-    until("subscribed", || push("copy")["state"] == "subscribed");
-    // The polls at the start and at the begin of the subscription.
-    let titles = || copy.get("/feeds/copy/items").text();
-    until("polled", || titles().contains("One"));
-    for title in ["Two", "Three", "Four"] {
-        publish(&server, &put("news", title));
-        until("pushed", || titles().contains(title));
-    }
-    until("seen", || push("alone")["problem"].as_str().is_some_and(|text| text.contains("has no hub")));
-    let asked = plain.calls().len();
-    until("polled on", || plain.calls().len() > asked + 2);
-    let status = crate::common::stdout(&dir.run(&["status"]));
-    assert!(status.contains(", pushed") && status.contains("not pushed: "), "{status}");
-    // Deliveries without the key are refused.
-    assert_eq!(copy.ask("POST", "/feeds/copy/callback", &[], b"{}").status, 404);
-}
-
 /// `towpath check` for a hub: ours meets the requirements of the texts.
 #[test]
 fn our_hub_passes_its_check() {

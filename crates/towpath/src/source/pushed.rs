@@ -190,7 +190,7 @@ pub(super) async fn subscribe(
     let callback = format!("{}/feeds/{}/callback", engine.base_url, feed.id());
     let mut failures = 0;
     while !*stop.borrow() {
-        let (mut follower, key) = topic_follower(url, &callback);
+        let (mut follower, key) = topic_follower(url, &callback, source.max_mib << 20);
         match websub::open_inbox(&engine, &feed, &key, &lease).await {
             Ok(calls) => {
                 let mut output = SourceNews::new(&engine, &feed, &lease);

@@ -11,7 +11,7 @@ use http::header::CONTENT_TYPE;
 use url::form_urlencoded::Serializer;
 
 use crate::follow::{Backoff, Call, Monotonic, Now, Reply, Request, RequestId, ResponseHead, TransferError};
-use crate::push::websub::wire::discover::{HubLinks, discover};
+use crate::push::websub::wire::discover::{HubLinks, discover, is_in_headers};
 use crate::push::websub::wire::form::HubForm;
 use crate::push::websub::wire::signature;
 
@@ -19,8 +19,6 @@ use crate::push::websub::wire::signature;
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(5), Duration::from_secs(60 * 60));
 /// Maximum time until the hub sends its verification request.
 const QUESTION: Duration = Duration::from_secs(5 * 60);
-/// Maximum size of a document to search for links.
-const MAX_DOCUMENT: u64 = 4 << 20;
 /// Assumed lease if the hub gives none, in seconds.
 const UNTOLD_LEASE: u64 = 24 * 60 * 60;
 /// Maximum lease that is accepted from a hub, in seconds.
@@ -39,6 +37,8 @@ pub struct SubscribeOptions {
     pub lease: Option<Duration>,
     /// Time without a push after which the feed is pulled anyway.
     pub silence: Duration,
+    /// Maximum size of a document to search for links, in bytes: that of the feed's documents.
+    pub max_document: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +61,7 @@ struct PendingExchange {
     /// Index of the hub of a subscription request; `None` during discovery.
     hub: Option<usize>,
     head: Option<ResponseHead>,
+    needs_body: bool,
     body: BytesMut,
 }
 
@@ -129,13 +130,19 @@ impl Subscriber {
         let (hub, request) = match self.step {
             SubscribeStep::Discover(at) | SubscribeStep::Subscribed(at) if now.monotonic >= at => {
                 let request = Request::get(self.next_id(), self.page.clone());
-                (None, Request { max_body: MAX_DOCUMENT, ..request })
+                (None, Request { max_body: self.options.max_document, ..request })
             }
             SubscribeStep::Ask(hub) => (Some(hub), self.subscription_request(hub)?),
             _ => return None,
         };
         self.step = SubscribeStep::UnderWay;
-        self.exchange = Some(PendingExchange { id: request.id, hub, head: None, body: BytesMut::new() });
+        self.exchange = Some(PendingExchange {
+            id: request.id,
+            hub,
+            head: None,
+            needs_body: true,
+            body: BytesMut::new(),
+        });
         Some(request)
     }
 
@@ -169,13 +176,17 @@ impl Subscriber {
     /// Handles the head of a response.
     pub fn handle_head(&mut self, id: RequestId, head: ResponseHead) {
         if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.id == id) {
+            // A document may be large, and headers come first (WebSub 4).
+            exchange.needs_body = exchange.hub.is_some() || !is_in_headers(&head);
             exchange.head = Some(head);
         }
     }
 
     /// Handles a piece of a response's body.
     pub fn handle_chunk(&mut self, id: RequestId, chunk: &[u8]) {
-        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.id == id) {
+        if let Some(exchange) = self.exchange.as_mut().filter(|exchange| exchange.id == id)
+            && exchange.needs_body
+        {
             exchange.body.extend_from_slice(chunk);
         }
     }
@@ -184,24 +195,27 @@ impl Subscriber {
     pub fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) -> bool {
         let Some(exchange) = self.exchange.take_if(|exchange| exchange.id == id) else { return false };
         match (exchange.head, exchange.hub, result) {
-            (Some(head), None, Ok(())) => self.found(now, &head, &exchange.body),
-            (Some(head), Some(hub), Ok(())) => self.asked(now, hub, &head, &exchange.body),
-            (_, None, Err(error)) => self.fail(now, format!("cannot look for the hub: {error}")),
-            (_, Some(hub), Err(error)) => self.next_hub(now, hub, format!("cannot ask the hub: {error}")),
+            (Some(head), None, result) => self.found(now, &head, &exchange.body, result),
+            // The status counts. The body may only say why.
+            (Some(head), Some(hub), _) => self.asked(now, hub, &head, &exchange.body),
+            (None, None, Err(error)) => self.fail(now, format!("cannot look for the hub: {error}")),
+            (None, Some(hub), Err(error)) => self.next_hub(now, hub, format!("cannot ask the hub: {error}")),
             (None, _, Ok(())) => self.fail(now, "no answer".into()),
         }
         true
     }
 
-    fn found(&mut self, now: Now, head: &ResponseHead, body: &[u8]) {
+    fn found(&mut self, now: Now, head: &ResponseHead, body: &[u8], result: Result<(), TransferError>) {
         if head.status != 200 {
             return self.fail(now, format!("the topic answers {}", head.status));
         }
-        match discover(head, body) {
-            Some(found) => {
+        // Links are in the headers or at the begin of a document, so one that did not come to its end may have them.
+        match (discover(head, body), result) {
+            (Some(found), _) => {
                 (self.found, self.step) = (Some(found), SubscribeStep::Ask(0));
             }
-            None => self.fail(now, "the topic has no hub".into()),
+            (None, Err(error)) => self.fail(now, format!("cannot look for the hub: {error}")),
+            (None, Ok(())) => self.fail(now, "the topic has no hub".into()),
         }
     }
 

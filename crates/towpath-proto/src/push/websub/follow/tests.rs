@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::subscriber::SubscribeOptions;
 use crate::follow::{
     Call, Event, Exchange as _, Follower as _, Monotonic, Now, Reply, Request, ResponseHead, StartFrom,
+    TransferError,
 };
 use crate::push::websub::follow::PushFollower;
 use crate::push::websub::wire::Dialect;
@@ -26,6 +27,7 @@ pub(in crate::push::websub) fn options() -> SubscribeOptions {
         secret: "secret".into(),
         lease: Some(Duration::from_secs(4000)),
         silence: Duration::from_secs(600),
+        max_document: 64 << 20,
     }
 }
 
@@ -98,6 +100,11 @@ fn told(follower: &mut PushFollower) -> Vec<String> {
     ids
 }
 
+fn warnings(follower: &mut PushFollower) -> Vec<String> {
+    let events = std::iter::from_fn(|| follower.poll_event());
+    events.filter_map(|event| if let Event::Warning(text) = event { Some(text) } else { None }).collect()
+}
+
 fn request_of(request: &Request) -> SubscriptionRequest {
     let content_type = request.headers.get("content-type").map(|value| value.to_str().unwrap());
     match HubRequest::parse(content_type, &request.body).unwrap() {
@@ -156,6 +163,53 @@ fn a_subscription_is_asked_for() {
     assert_eq!((asked.topic.as_str(), asked.dialect), (TOPIC, Dialect::WebSub));
     assert_eq!(asked.callback, "http://me.example/push?key=k");
     assert_eq!((asked.secret.as_deref(), asked.lease_seconds), (Some("secret"), Some(4000)));
+}
+
+/// WebSub 4: headers come first, so the end of the body does not matter to them.
+#[test]
+fn headers_name_the_hub_whatever_becomes_of_the_body() {
+    let mut follower = follower();
+    let page = requests(&mut follower, 0).remove(0);
+    // As much as the follower itself would read.
+    assert_eq!(page.max_body, 64 << 20);
+    let headers = [("link".parse().unwrap(), HeaderValue::from_static(LINKS))].into_iter().collect();
+    let now = Now::simulated(time(0));
+    follower.handle_head(now, page.id, ResponseHead { status: 200, url: page.url.clone(), headers });
+    follower.handle_end(now, page.id, Err(TransferError::TooLarge { limit: page.max_body }));
+    let request = requests(&mut follower, 0).remove(0);
+    assert_eq!((request.method.clone(), request_of(&request).topic.as_str()), (Method::POST, TOPIC));
+    // So with the hub: its status says that it has accepted the request.
+    let head = ResponseHead { status: 202, url: request.url.clone(), headers: HeaderMap::new() };
+    follower.handle_head(now, request.id, head);
+    follower.handle_end(now, request.id, Err(TransferError::Body("cut off".into())));
+    assert!(warnings(&mut follower).is_empty());
+    assert_eq!(ask(&mut follower, 1, QUESTION).status, 200);
+}
+
+/// WebSub 4: links within a document are at its begin, so a document that is too large is searched as far as it came.
+#[test]
+fn the_begin_of_a_document_names_the_hub() {
+    let atom = "<feed xmlns='http://www.w3.org/2005/Atom'><id>a</id><title>A</title><link rel='hub' href='http://example.com/hub'/>\
+                <link rel='self' href='http://example.com/feed'/><entry><id>b</id><content>xxxx";
+    let html = "<!doctype html><html><head><link rel=hub href=http://example.com/hub>\
+                <link rel=self href=/feed></head><body>xxxx";
+    for (body, found) in [(atom, true), (html, true), ("{\"items\":[{\"id\":\"xxxx", false)] {
+        let mut follower = follower();
+        let page = requests(&mut follower, 0).remove(0);
+        let now = Now::simulated(time(0));
+        let head = ResponseHead { status: 200, url: page.url.clone(), headers: HeaderMap::new() };
+        follower.handle_head(now, page.id, head);
+        follower.handle_chunk(now, page.id, Bytes::from_static(body.as_bytes()));
+        follower.handle_end(now, page.id, Err(TransferError::TooLarge { limit: 1 << 20 }));
+        let posts = requests(&mut follower, 0).into_iter().filter(|request| request.method == Method::POST);
+        let topics: Vec<String> = posts.map(|request| request_of(&request).topic).collect();
+        if found {
+            assert_eq!(topics, ["http://example.com/feed"], "{body}");
+        } else {
+            let told = warnings(&mut follower);
+            assert!(topics.is_empty() && told[0].contains("larger than 1048576 bytes"), "{told:?}");
+        }
+    }
 }
 
 /// 0.3 section 6.1: hub.verify is REQUIRED; a hub that insists gets it.

@@ -18,13 +18,7 @@ pub struct HubLinks {
 /// page. Returns `None` if there is no hub.
 pub fn discover(head: &ResponseHead, body: &[u8]) -> Option<HubLinks> {
     let base = Url::parse(&head.url).ok();
-    let headers = link::from_headers(&head.headers, base.as_ref());
-    let own = |rel: &str| {
-        // A link with an anchor describes another resource (RFC 8288, section 3.2).
-        let links = headers.iter().filter(|link| link.anchor.is_none() && link.has_rel(rel));
-        links.map(|link| link.target.clone()).collect::<Vec<_>>()
-    };
-    let (mut hubs, mut topics) = (own("hub"), own("self"));
+    let (mut hubs, mut topics) = in_headers(head, base.as_ref());
     if hubs.is_empty() || topics.is_empty() {
         let links = in_document(head, body, base.as_ref());
         let of =
@@ -42,6 +36,23 @@ pub fn discover(head: &ResponseHead, body: &[u8]) -> Option<HubLinks> {
     // Without a self link the URL that responded is the best topic.
     let topic = topics.into_iter().next().unwrap_or_else(|| head.url.clone());
     (!hubs.is_empty()).then_some(HubLinks { topic, hubs })
+}
+
+/// Returns true if [`discover`] needs no body: the headers have both links.
+pub fn is_in_headers(head: &ResponseHead) -> bool {
+    let (hubs, topics) = in_headers(head, None);
+    !hubs.is_empty() && !topics.is_empty()
+}
+
+/// Returns hubs and topics of the headers.
+fn in_headers(head: &ResponseHead, base: Option<&Url>) -> (Vec<String>, Vec<String>) {
+    let headers = link::from_headers(&head.headers, base);
+    let own = |rel: &str| {
+        // A link with an anchor describes another resource (RFC 8288, section 3.2).
+        let links = headers.iter().filter(|link| link.anchor.is_none() && link.has_rel(rel));
+        links.map(|link| link.target.clone()).collect::<Vec<_>>()
+    };
+    (own("hub"), own("self"))
 }
 
 fn in_document(head: &ResponseHead, body: &[u8], base: Option<&Url>) -> Vec<FeedLink> {
