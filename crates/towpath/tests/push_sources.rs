@@ -1,8 +1,9 @@
 //! Polled sources with a hub (`push = true`).
 
 use serde_json::json;
+use towpath_proto::push::websub::signature::{self, Algorithm};
 
-use crate::callback::hub::TestHub;
+use crate::callback::hub::{self, TestHub};
 use crate::callback::{CallbackRequest, CallbackServer};
 use crate::common::{TestFolder, TestServer, free_port, wait_until};
 
@@ -79,4 +80,27 @@ fn a_large_source_is_pushed() {
     for name in ["headers", "document"] {
         wait_until("subscribed", || push_state(&server, name)["state"] == "subscribed");
     }
+}
+
+/// WebSub 7.1.2: a delivery with a wrong signature MUST be ignored. That ends no subscription, and the log does not say so.
+#[test]
+fn an_ignored_delivery_ends_no_subscription() {
+    let hub = TestHub::start();
+    let at = hub.url();
+    let publisher = CallbackServer::start(move |_: &CallbackRequest| {
+        let rss =
+            "<rss version=\"2.0\"><channel><title>A</title><item><guid>one</guid></item></channel></rss>";
+        let links = format!("Link: <{at}>; rel=hub, </feed>; rel=self\r\n");
+        (200, format!("Content-Type: application/rss+xml\r\n{links}"), rss.as_bytes().to_vec())
+    });
+    let dir = TestFolder::new(&source("copy", &publisher.url("/feed"), "1h"));
+    let server = dir.serve_at(free_port());
+    wait_until("subscribed", || push_state(&server, "copy")["state"] == "subscribed");
+    let forged = signature::sign(Algorithm::Sha256, b"guessed", b"body");
+    let headers = [("X-Hub-Signature", forged.as_str())];
+    let answer = hub::ask("POST", &hub.callbacks()[0], &headers, b"body").unwrap();
+    assert_eq!(answer.status, 202);
+    wait_until("logged", || dir.log().contains("a delivery was ignored"));
+    assert!(!dir.log().contains("the source is not pushed"), "{}", dir.log());
+    assert_eq!(push_state(&server, "copy")["state"], "subscribed");
 }

@@ -271,13 +271,13 @@ impl Output for SourceNews {
 
     fn notice(&mut self, notice: FollowNotice) {
         let text = redact::text(&notice.to_string());
+        // A delivery that was refused or ignored ends no subscription.
+        if self.status.state == PushState::Subscribed {
+            tracing::warn!(feed = %self.feed, reason = text, "a problem with the hub of the source, which still pushes");
+            return;
+        }
         tracing::warn!(feed = %self.feed, reason = text, "the source is not pushed");
-        // A delivery that was refused ends no subscription.
-        let storing = match self.status.state {
-            PushState::Subscribed => None,
-            _ => self.change(PushState::Polled, Some(text)),
-        };
-        if let Some(storing) = storing {
+        if let Some(storing) = self.change(PushState::Polled, Some(text)) {
             // A notice is taken at once, so that the follower goes on.
             tokio::spawn(storing);
         }

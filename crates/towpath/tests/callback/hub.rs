@@ -48,6 +48,12 @@ impl TestHub {
         pings.map(|call| parameter(call, "hub.url").unwrap()).collect()
     }
 
+    /// Callbacks of the subscriptions.
+    pub fn callbacks(&self) -> Vec<Url> {
+        let subscribers = self.subscribers.lock().unwrap();
+        subscribers.iter().map(|subscriber| Url::parse(&subscriber.callback).unwrap()).collect()
+    }
+
     /// Delivers a topic without a ping.
     pub fn distribute(&self, topic: &str) {
         distribute(topic, &self.subscribers.lock().unwrap().clone());
@@ -85,7 +91,7 @@ fn answer(call: &CallbackRequest, known: &Arc<Mutex<Vec<HubSubscriber>>>, status
     (status, String::new(), Vec::new())
 }
 
-fn ask(method: &str, url: &Url, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<TestResponse> {
+pub fn ask(method: &str, url: &Url, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<TestResponse> {
     let base = format!("http://{}:{}", url.host_str().unwrap(), url.port().unwrap());
     let path = match url.query() {
         Some(query) => format!("{}?{query}", url.path()),
