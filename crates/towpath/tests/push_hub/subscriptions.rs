@@ -144,3 +144,23 @@ fn leases_end_and_old_subscriptions_are_refreshed() {
     assert_eq!(deliveries[0].path, "/old");
     nothing_more(&callback, 1);
 }
+
+/// WebSub 5.1.1: "Hubs MUST always decode non-reserved characters for these URL parameters". 5.3: the subscriber is asked
+/// about the "topic URL given in the corresponding subscription request".
+#[test]
+fn a_topic_may_be_percent_encoded() {
+    let (server, callback) = (hub_folder().serve(), CallbackServer::good());
+    let topic = topic(&server, "?order=created");
+    let encoded = topic.replace("/aa/", "/%61a/").replace("order", "%6Frder").replace("created", "cre%61ted");
+    let question = subscribe(&server, &callback, "/", &encoded, &[]);
+    assert_eq!(question.argument("hub.topic"), Some(encoded));
+    publish(&server, "aa", "one", "One");
+    let delivery = callback.wait_for_deliveries(1).remove(0);
+    assert!(delivery.header("link").unwrap().contains(&format!("<{topic}>; rel=\"self\"")));
+    // It is the same subscription as that of the plain address.
+    assert_eq!(ask(&server, "unsubscribe", &topic, &callback.url("/"), &[]).status, 202);
+    callback.wait_for("a question", |_| questions(&callback, "/").len() == 2);
+    std::thread::sleep(Duration::from_millis(200));
+    publish(&server, "aa", "two", "Two");
+    nothing_more(&callback, 1);
+}

@@ -20,4 +20,4 @@ mod tests;
 
 pub use follow::subscriber;
 pub use publish::{address_block, delivery, dispatch, ping, subscription, verification_queue, verify};
-pub use wire::{Dialect, Mode, request, signature};
+pub use wire::{Dialect, Mode, decode_unreserved, request, signature};

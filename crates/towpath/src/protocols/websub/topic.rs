@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use towpath_proto::change::Seq;
 use towpath_proto::history::wire::Syntax;
-use towpath_proto::push::websub::Dialect;
+use towpath_proto::push::websub::{Dialect, decode_unreserved};
 use towpath_proto::smart::accept::PageFormat;
 use towpath_proto::smart::query::{FORMAT, PullQuery};
 use towpath_proto::smart::spec::{FeedOrder, OrderBy};
@@ -66,7 +66,8 @@ impl Topic {
         let base = format!("{}/feeds/{}/", engine.base_url, feed.id());
         // Cut, because it is the client's text and is sent back.
         let foreign = || TopicError::Foreign { topic: url.chars().take(200).collect(), base: base.clone() };
-        let rest = url.strip_prefix(&base).ok_or_else(foreign)?;
+        let decoded = decode_unreserved(url);
+        let rest = decoded.strip_prefix(&base).ok_or_else(foreign)?;
         if let Some(syntax) = Syntax::of_name(rest) {
             return Self::of_document(engine, feed, syntax, access);
         }

@@ -13,7 +13,7 @@ use url::form_urlencoded::Serializer;
 use crate::follow::{Backoff, Call, Monotonic, Now, Reply, Request, RequestId, ResponseHead, TransferError};
 use crate::push::websub::wire::discover::{HubLinks, discover, is_in_headers};
 use crate::push::websub::wire::form::HubForm;
-use crate::push::websub::wire::signature;
+use crate::push::websub::wire::{decode_unreserved, signature};
 
 /// Waits after failed attempts to subscribe.
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(5), Duration::from_secs(60 * 60));
@@ -265,8 +265,11 @@ impl Subscriber {
     /// with the action, the subscriber MUST respond with a 404".
     fn answer(&mut self, now: Now, query: &str) -> Reply {
         let Ok(form) = HubForm::parse(query.as_bytes()) else { return Reply::status(404) };
-        let topic = self.found.as_ref().map(|found| found.topic.as_str());
-        let is_wanted = topic.is_some() && form.last("hub.topic") == topic && self.has_asked();
+        // Hubs decode the topic (5.1.1), and may ask about it so.
+        let is_topic = |found: &HubLinks| {
+            form.last("hub.topic").map(decode_unreserved) == Some(decode_unreserved(&found.topic))
+        };
+        let is_wanted = self.found.as_ref().is_some_and(is_topic) && self.has_asked();
         match (form.last("hub.mode"), form.last("hub.challenge")) {
             (Some("subscribe"), Some(challenge)) if is_wanted => {
                 let reply = Reply { status: 200, body: Bytes::from(challenge.to_owned()) };

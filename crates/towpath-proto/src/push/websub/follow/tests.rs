@@ -250,6 +250,29 @@ fn only_what_was_asked_for_is_confirmed() {
     assert_eq!(ask(&mut follower, 0, QUESTION).status, 200);
 }
 
+/// WebSub 5.1.1: hubs "MUST always decode non-reserved characters" of the topic, so they may ask about it decoded.
+#[test]
+fn a_topic_is_confirmed_in_another_spelling() {
+    let mut follower = follower();
+    let page = requests(&mut follower, 0).remove(0);
+    let links = HeaderValue::from_static(
+        "<http://example.com/hub>; rel=hub, <http://example.com/%61%2Fb%7e>; rel=self",
+    );
+    let headers = [("link".parse().unwrap(), links)].into_iter().collect();
+    let now = Now::simulated(time(0));
+    follower.handle_head(now, page.id, ResponseHead { status: 200, url: page.url.clone(), headers });
+    follower.handle_end(now, page.id, Ok(()));
+    let request = requests(&mut follower, 0).remove(0);
+    answer(&mut follower, 0, &request, 202, false, "");
+    // A slash is reserved, and encoded or not it is another topic.
+    for (topic, status) in [("a/b~", 404), ("b%2Fb~", 404), ("a%2Fb~", 200), ("%61%2Fb%7e", 200)] {
+        let topic = url::form_urlencoded::byte_serialize(format!("http://example.com/{topic}").as_bytes())
+            .collect::<String>();
+        let query = format!("hub.mode=subscribe&hub.topic={topic}&hub.challenge=c0&hub.lease_seconds=4000");
+        assert_eq!(ask(&mut follower, 0, &query).status, status, "{topic}");
+    }
+}
+
 /// Updates/Synchronization via Push: the items are processed if the previous cursor matches. Old pushes are
 /// discarded. Otherwise the client pulls since its own cursor.
 #[test]

@@ -4,6 +4,9 @@ pub mod discover;
 pub mod form;
 pub mod request;
 pub mod signature;
+mod topic_url;
+
+pub use self::topic_url::decode_unreserved;
 
 /// Protocol version that a subscription uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
