@@ -145,6 +145,31 @@ fn leases_end_and_old_subscriptions_are_refreshed() {
     nothing_more(&callback, 1);
 }
 
+/// WebSub 4: `rel=self` is the "canonical URL for the topic to which subscribers are expected to use for subscriptions". So
+/// the hub takes what a page names, whatever was requested.
+#[test]
+fn what_pages_name_is_a_topic() {
+    let (server, callback) = (hub_folder().serve(), CallbackServer::good());
+    for (query, atom) in [
+        ("", false),
+        ("", true),
+        ("?as=line", false),
+        ("?foo=bar", false),
+        ("?foo=bar", true),
+        ("?order=created&max=1&a", false),
+    ] {
+        let accept = [("Accept", if atom { "application/atom+xml" } else { "*/*" })];
+        let page = server.ask("GET", &format!("/feeds/aa/items{query}"), &accept, b"");
+        let links = page.header("link").unwrap();
+        let topic = links.split("rel=\"hub\", <").nth(1).unwrap().split('>').next().unwrap();
+        let answer = ask(&server, "subscribe", topic, &callback.url("/"), &[]);
+        assert_eq!(answer.status, 202, "{query}: {links}: {}", answer.text());
+        // "HTTP Pull": `rel=self` of an Atom document is the base URL. With other parameters that is no topic.
+        let names_hub = page.text().contains("rel=\"hub\"");
+        assert_eq!(names_hub, atom && query.is_empty(), "{query}: {}", page.text());
+    }
+}
+
 /// WebSub 5.1.1: "Hubs MUST always decode non-reserved characters for these URL parameters". 5.3: the subscriber is asked
 /// about the "topic URL given in the corresponding subscription request".
 #[test]

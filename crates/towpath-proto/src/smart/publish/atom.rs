@@ -36,8 +36,9 @@ pub(super) fn write_with(
     head.links.push(link("self", &links.base));
     head.links.extend(links.next.as_ref().map(|next| link("next", next)));
     head.links.extend_from_slice(&feed.links);
-    if let Some(hub) = &feed.hub {
-        // The hub belongs to the feed, in every format of its pages (PubSubHubbub 0.3, section 5).
+    // The hub belongs to the feed, in every format of its pages (PubSubHubbub 0.3, section 5). But it takes topics only, and
+    // the text has the base URL as `rel=self`: where they differ, the headers name both.
+    if let Some(hub) = feed.hub.as_ref().filter(|_| query.topic_query() == query.base_query) {
         head.links.push(FeedLink { rel: "hub".into(), href: hub.clone(), media_type: None });
     }
     let prev_cursor = prev_cursor.map(str::to_owned);

@@ -158,6 +158,14 @@ pub const FORMAT: &str = "format";
 /// Parameter of a base URL that selects lines for its items: `as=line`.
 pub const AS: &str = "as";
 
+/// Returns true if a parameter of a base URL, as sent, is one of a topic's: the order or the format.
+///
+/// A topic is what is pushed. With others, the same items would make countless topics.
+pub fn is_topic_parameter(pair: &str) -> bool {
+    let name = decoded(pair.split_once('=').map_or(pair, |(name, _)| name));
+    name.is_some_and(|name| name == "order" || name == FORMAT)
+}
+
 /// Parameters of the protocol, and `last`. All but the first are not part of the base URL.
 const NAMES: [&str; 7] = ["order", "since", "until", "max", "timeout", "callback", "last"];
 
@@ -216,6 +224,12 @@ impl PullQuery {
             callback: callback.map(|name| JsonpCallback::parse(&name)).transpose()?,
             base_query: base.join("&"),
         })
+    }
+
+    /// Returns the query of the topic that has the page's items (WebSub 4: "the canonical URL for the topic").
+    pub fn topic_query(&self) -> String {
+        let pairs = self.base_query.split('&').filter(|pair| is_topic_parameter(pair));
+        pairs.collect::<Vec<_>>().join("&")
     }
 
     /// Returns the format that the base URL selects, if any, so that a topic has one representation (WebSub 4.1).

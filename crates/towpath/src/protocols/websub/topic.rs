@@ -9,7 +9,7 @@ use towpath_proto::change::Seq;
 use towpath_proto::history::wire::Syntax;
 use towpath_proto::push::websub::{Dialect, decode_unreserved};
 use towpath_proto::smart::accept::PageFormat;
-use towpath_proto::smart::query::{FORMAT, PullQuery};
+use towpath_proto::smart::query::{PullQuery, is_topic_parameter};
 use towpath_proto::smart::spec::{FeedOrder, OrderBy};
 use towpath_proto::smart::wire::base_url;
 
@@ -119,9 +119,8 @@ impl Topic {
 
     fn of_query(engine: &Engine, feed: &Arc<Feed>, query: &str) -> Result<Self, TopicError> {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let name = pair.split_once('=').map_or(pair, |(name, _)| name);
-            // A topic is the feed's base URL. With ranges, the same items would make countless topics.
-            if name != "order" && name != FORMAT {
+            if !is_topic_parameter(pair) {
+                let name = pair.split_once('=').map_or(pair, |(name, _)| name);
                 return Err(TopicError::Query(format!(
                     "has the parameter {name:?}; a topic has order and format"
                 )));
