@@ -238,3 +238,33 @@ fn parts_go_with_their_page() {
     let (all, _) = walk(&server, "atom");
     assert!(all.contains("i329") && all.len() >= 8, "{all:?}");
 }
+
+/// docs/storage.md: "A follower whose page is gone tells that changes are missing", also if no page but the newest is left.
+#[test]
+fn a_follower_of_removed_pages_is_told_that_changes_are_missing() {
+    let dir = TestFolder::new(
+        "[[feed]]\nid = \"notes\"\npage_items = 3\n[feed.retention]\nage = \"1s\"\ngrace = \"1s\"\n",
+    );
+    let server = dir.serve();
+    publish(&server, 1..5);
+    for (name, _) in SYNTAXES {
+        assert_eq!(follow(&dir, &server, name, &["--state", name]).len(), 4);
+    }
+    publish(&server, 5..41);
+    let end = Instant::now() + PATIENCE;
+    while server.get("/feeds/notes/atom/13").status != 410 {
+        assert!(Instant::now() < end, "page 13 stays");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for (name, _) in SYNTAXES {
+        let url = format!("{}/feeds/notes/{name}", server.base);
+        for more in [&["--state", name][..], &[]] {
+            let told = dir.run(&[&["follow", &url, "--protocol", "history", "--once"], more].concat());
+            assert_eq!(told.status.code(), Some(3), "{name} {more:?}: {}", stderr(&told));
+            assert!(stderr(&told).contains(&format!("{url}/13 is gone")), "{}", stderr(&told));
+            assert_eq!(lines(&told).len(), 1, "{name}");
+        }
+        let checked = dir.run(&["check", &url]);
+        assert!(checked.status.success(), "{name}: {}", stdout(&checked));
+    }
+}

@@ -192,7 +192,7 @@ fn documents_removed_by_retention_are_410_and_unknown_ones_404() {
             assert_eq!(answer.status, 410, "{name}/{part}: {}", answer.text());
         }
     }
-    // The archive after it is unchanged; the newest document says where the chain ends now.
+    // What comes after it is unchanged: the 410 says where the chain ends now.
     assert_eq!(server.get("/feeds/notes/atom/2").body, kept[0]);
     assert_eq!(server.get("/feeds/notes/atom/4-7").body, kept[1]);
     assert_eq!(server.get("/feeds/notes/atom").body, kept[2]);
@@ -208,7 +208,13 @@ fn documents_removed_by_retention_are_410_and_unknown_ones_404() {
     for (name, _) in SYNTAXES {
         let newest = read(&server.get(&format!("/feeds/notes/{name}")));
         assert_eq!(titles(&newest), set(&["t10", "t11"]), "{name}");
-        assert_eq!((newest.link("prev"), newest.link("prev-archive")), (None, None), "{name}");
+        // A follower is told by the 410 that changes are missing.
+        let prev = newest.link("prev-archive").unwrap();
+        assert_eq!(
+            (path(&server, prev), newest.link("prev")),
+            (&*format!("/feeds/notes/{name}/3"), Some(prev))
+        );
+        assert_eq!(server.get(path(&server, prev)).status, 410, "{name}");
         let snapshot = read(&server.get(path(&server, newest.link("this").unwrap())));
         assert_eq!(titles(&snapshot), titles(&newest), "{name}");
         assert_eq!(server.get(&format!("/feeds/notes/{name}/7-11")).status, 410, "{name}");

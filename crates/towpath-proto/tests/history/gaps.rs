@@ -119,6 +119,43 @@ fn removed_documents_are_reported_and_not_requested_again() {
     assert_eq!((again.requests.len(), again.incomplete.len()), (1, 0));
 }
 
+/// RFC 5005, section 4.2: "Clients SHOULD warn users when they are not able to reconstruct the entire logical
+/// feed". Here the link to the removed documents went with them.
+#[test]
+fn a_history_that_begins_after_what_is_known_is_incomplete() {
+    let document = |head: &str, numbers: &[u32]| {
+        let entries: Vec<_> = numbers.iter().map(|n| (format!("urn:{n}"), "x", *n)).collect();
+        let entries: Vec<_> = entries.iter().map(|(id, title, day)| (id.as_str(), *title, *day)).collect();
+        atom(head, &entries)
+    };
+    let newest = |this: &str, numbers: &[u32]| site(&[(FEED, document(&link("this", this), numbers))]);
+    let state = follow(FEED, None, &newest("/1-2", &[2, 1])).state;
+    // Continued: an entry is known. An emptied feed misses nothing.
+    for numbers in [&[3, 2, 1][..], &[4, 2], &[]] {
+        let result = follow(FEED, state.clone(), &newest("/next", numbers));
+        assert_eq!(result.incomplete, Vec::<String>::new(), "{numbers:?}");
+    }
+    let lost = newest("/8-9", &[9, 8]);
+    let result = follow(FEED, state.clone(), &lost);
+    assert_eq!((result.lines().len(), result.incomplete.len()), (2, 1), "{:?}", result.incomplete);
+    assert!(result.incomplete[0].contains("changes before them are missing"), "{:?}", result.incomplete);
+    assert_eq!(follow(FEED, result.state, &lost).incomplete.len(), 0, "named once");
+    // Along archives, and with headers that have the links.
+    for links_in_headers in [false, true] {
+        let head = link("this", "/8-9") + &link("prev-archive", "/7");
+        let mut first = SiteResponse::ok(document(&head, &[9, 8]));
+        let mut older = SiteResponse::ok(document("<fh:archive/>", &[7, 6]));
+        if links_in_headers {
+            first = first.with("link", "</7>; rel=prev-archive");
+            older = older.with("link", "</feed>; rel=current");
+        }
+        let site = [(FEED.to_owned(), first), ("http://a.example/7".to_owned(), older)].into();
+        let result = follow(FEED, state.clone(), &site);
+        assert_eq!((result.lines().len(), result.incomplete.len()), (4, 1), "{:?}", result.incomplete);
+        assert_eq!(follow(FEED, None, &site).incomplete, Vec::<String>::new(), "nothing was known");
+    }
+}
+
 /// Documents that link to a removed one are delivered, whatever the link and the way back.
 #[test]
 fn a_link_to_a_removed_document_delivers_the_others() {

@@ -64,6 +64,11 @@ impl EntryIndex {
         self.entries.contains_key(version.item.id.as_str())
     }
 
+    /// Returns true if the last known version of the entry is from document `seq` or an earlier one.
+    pub(super) fn has_id_until(&self, version: &EntryVersion, seq: DocumentSeq) -> bool {
+        self.entries.get(version.item.id.as_str()).is_some_and(|known| known.seq <= seq)
+    }
+
     /// Updates the index with a version from document `seq`, if it is newer.
     ///
     /// The newest `updated` wins, and on a tie the later document (RFC 5005, section 4.2). A version without date is as

@@ -257,6 +257,8 @@ impl HistoryFollower {
     /// Starts a pass.
     fn start_pass(&mut self) {
         self.pass = HistoryPass::new(&self.url);
+        let has_known = self.state.start.is_none() && self.state.entries.len() > 0;
+        self.pass.known = has_known.then_some(self.state.last_seq);
         self.phase = HistoryPhase::Newest;
         self.queue_request(Method::GET, self.url.clone());
     }

@@ -27,6 +27,12 @@ pub(super) struct HistoryPass {
     pub(super) skipped: Option<String>,
     /// Documents that failed while reading forward, since the last success.
     pub(super) failed: Vec<(String, DocumentSeq)>,
+    /// Last document of the passes before, if they had entries.
+    pub(super) known: Option<DocumentSeq>,
+    /// True if the pass met a document or an entry of the passes before, false if all of its entries are unknown.
+    pub(super) has_met_known: Option<bool>,
+    /// True if the oldest document that was read has none before it.
+    pub(super) has_beginning: Option<bool>,
 }
 
 /// Link to an older document.

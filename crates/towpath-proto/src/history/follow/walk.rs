@@ -89,6 +89,7 @@ impl HistoryFollower {
             Some(PendingStart::Time(_) | PendingStart::Beginning) | None => self.meets_known(document),
         };
         if is_start {
+            self.pass.has_met_known = Some(true);
             // Older documents are not in range. Recorded as read, they are not walked back to later.
             self.pass.skipped =
                 DocumentLink::of(&document.predecessor).filter(|l| l.is_permanent).map(|l| l.url);
@@ -113,6 +114,7 @@ impl HistoryFollower {
     /// Walks back by one document, or starts to read forward.
     fn walk_back_to(&mut self, now: Now, link: DocumentLink) {
         if link.is_permanent && self.state.was_read(&link.url) {
+            self.pass.has_met_known = Some(true);
             return self.forward(now);
         }
         if let Err(stop) = self.pass.visit(&link.url, &self.url, &self.options.limits) {
@@ -290,6 +292,7 @@ impl HistoryFollower {
     /// Applies the document at the end of the chain.
     fn apply_chain_end(&mut self, now: Now, link: &DocumentLink, document: DocumentContents) {
         self.record_failed_documents(now);
+        self.note_known(&document);
         self.pass.chain.pop();
         let seq = self.state.next_seq();
         self.apply(document, &link.url, seq, false);
@@ -299,8 +302,33 @@ impl HistoryFollower {
         self.checkpoint_during_pass();
     }
 
+    /// Notes if a document that is about to be applied has an entry of the passes before.
+    fn note_known(&mut self, document: &DocumentContents) {
+        let is_last = DocumentLink::of(&document.predecessor).is_none();
+        self.pass.has_beginning.get_or_insert(is_last);
+        let Some(known) = self.pass.known.filter(|_| !document.versions.is_empty()) else { return };
+        let has_known = document.versions.iter().any(|v| self.state.entries.has_id_until(v, known));
+        *self.pass.has_met_known.get_or_insert(false) |= has_known;
+    }
+
+    /// Reports a history that was read to its beginning without a known document or entry: the publisher began anew, or
+    /// removed what was between, together with the link to it.
+    fn report_lost_beginning(&mut self, document: &DocumentContents) {
+        // A document without history has a report of its own, and a complete one misses nothing.
+        let has_history = !matches!(document.predecessor, Predecessor::Unknown | Predecessor::Complete);
+        let is_lost = self.pass.has_met_known == Some(false) && self.pass.has_beginning == Some(true);
+        if has_history && is_lost && self.pass.known.is_some() {
+            self.incomplete(format!(
+                "{}: its documents begin with entries that are all unknown: changes before them are missing",
+                self.url
+            ));
+        }
+    }
+
     fn finish_pass(&mut self, now: Now, document: DocumentContents) {
         self.record_failed_documents(now);
+        self.note_known(&document);
+        self.report_lost_beginning(&document);
         // A complete document supersedes history: gaps in it no longer matter.
         let is_whole = document.predecessor == Predecessor::Complete;
         if is_whole {

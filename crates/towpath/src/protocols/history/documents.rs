@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use towpath_proto::change::{Change, Op, Seq};
 use towpath_proto::format::{FeedLink, http_date, link};
-use towpath_proto::history::publish::{EarlierDocument, HistoryDocument, LogPage, LogWindow, MIN_PART};
+use towpath_proto::history::publish::{HistoryDocument, LogPage, LogWindow, MIN_PART};
 use towpath_proto::history::wire::{SUP, Syntax};
 use towpath_proto::replication::pages::{Cleanup, PageSpan, PageState};
 use towpath_store::{ItemOrder, SeqRange};
@@ -175,7 +175,10 @@ async fn partial(
 }
 
 /// Returns the range of the newest document: the last changes of the last sealed page, unless it was removed, and of the
-/// newest page. A `prev` link is removed with the page that it leads to.
+/// newest page.
+///
+/// `prev` also leads to a page that retention removed, whose 410 tells a reader that changes are missing: publishers
+/// "may refuse to serve (e.g., with HTTP status code 403 or 410)" an archive (RFC 5005, section 4.1).
 fn newest(feed: &Feed, division: &Division, cleanup: Cleanup) -> LogWindow {
     // Two pages at most: right after sealing, the open page holds a single change.
     let listed = division.last.filter(|page| cleanup.state(page.number) == PageState::Listed);
@@ -185,14 +188,7 @@ fn newest(feed: &Feed, division: &Division, cleanup: Cleanup) -> LogWindow {
     let recent = (open.last + 1).saturating_sub(feed.config.recent_items);
     let first = recent.max(begin.first);
     let page = if first >= open.first { open } else { begin };
-    let prev = log_page(&page).before(first, open.last);
-    let is_there =
-        |earlier: &EarlierDocument| *earlier == EarlierDocument::Page(page.number) || first > page.first;
-    LogWindow {
-        first,
-        last: open.last,
-        prev: prev.filter(|earlier| is_there(earlier) || cleanup.has_prev(page.number)),
-    }
+    LogWindow { first, last: open.last, prev: log_page(&page).before(first, open.last) }
 }
 
 /// Returns the parts of pages between a newest document and the page before, which are documents of their own.
