@@ -45,12 +45,13 @@ impl StreamingBody {
         Self { state: BodyState::Done, limits, received: 0, share: None }
     }
 
-    /// Body of a response. `content_length` is the length in the headers, of the encoded body.
+    /// Body of a response. `content_length` is the length in the headers, of the encoded body. A body that is collected
+    /// has a share of the memory.
     pub(super) fn new(
         decoded: Result<DecodedBody, TransferError>,
         content_length: Option<u64>,
         limits: BodyLimits,
-        share: BodyShare,
+        share: Option<BodyShare>,
     ) -> Self {
         let state = match decoded {
             Err(error) => BodyState::Rejected(error),
@@ -60,8 +61,6 @@ impl StreamingBody {
             }
             Ok(decoded) => BodyState::Open(decoded),
         };
-        // A body without a limit is read as a stream, and only a piece of it is in memory.
-        let share = (limits.size != u64::MAX).then_some(share);
         Self { state, limits, received: 0, share }
     }
 

@@ -241,7 +241,7 @@ impl Fetcher {
             policy.check_literal(&hop.url).map_err(|reason| hop.refused(reason))?;
             let response = self.send(&http, &hop, request.patience, deadline).await?;
             let Some(target) = redirect_target(&hop.url, &response)? else {
-                return Ok(self.response(&hop, request.max_body, deadline, &redirects, response));
+                return Ok(self.response(&hop, request, deadline, &redirects, response));
             };
             redirects.check(&hop, &target, &self.options)?;
             redirects.record(response.status(), &target);
@@ -295,7 +295,7 @@ impl Fetcher {
     fn response(
         &self,
         hop: &Hop,
-        max_body: u64,
+        request: &Request,
         deadline: Instant,
         redirects: &Redirects,
         response: reqwest::Response,
@@ -306,14 +306,15 @@ impl Fetcher {
             headers: response.headers().clone(),
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        let limits = BodyLimits { size: max_body, stall: self.options.stall_timeout, left };
+        let limits = BodyLimits { size: request.max_body, stall: self.options.stall_timeout, left };
         // These carry the Content-Length and coding of a body that is not sent (RFC 9110, section 8.6).
         let body = if hop.method == Method::HEAD || matches!(head.status, 204 | 304) {
             StreamingBody::empty(limits)
         } else {
             let content_length = head.header(CONTENT_LENGTH.as_str()).and_then(|v| v.parse().ok());
             let decoded = DecodedBody::new(response, &mut head.headers);
-            StreamingBody::new(decoded, content_length, limits, self.options.memory.body())
+            let share = (!request.is_streamed).then(|| self.options.memory.body());
+            StreamingBody::new(decoded, content_length, limits, share)
         };
         StreamingResponse { head, moved_to: redirects.moved_to(), body }
     }

@@ -43,16 +43,17 @@ pub struct ReadingShare {
 impl Default for MemoryBudget {
     /// 256 MiB.
     fn default() -> Self {
-        Self::new(256 << 20, 0)
+        Self::new(256 << 20)
     }
 }
 
 impl MemoryBudget {
-    /// Creates a budget of `bytes`. A body of `largest` bytes fits in any case.
+    /// Creates a budget of `bytes`.
     ///
-    /// A quarter is for bodies. The rest is for reading them, which takes [`MEMORY_TIMES`] their size in all.
-    pub fn new(bytes: u64, largest: u64) -> Self {
-        let bodies = permits((bytes / MEMORY_TIMES as u64).max(largest));
+    /// A quarter is for bodies. The rest is for reading them, which takes [`MEMORY_TIMES`] their size in all. A body that
+    /// is larger than its part has it alone, up to the limit of its own request.
+    pub fn new(bytes: u64) -> Self {
+        let bodies = permits(bytes / MEMORY_TIMES as u64);
         let reading = permits(bytes - bytes / MEMORY_TIMES as u64);
         let semaphore = |permits: u32| Arc::new(Semaphore::new(permits as usize));
         Self { bodies: semaphore(bodies), reading: semaphore(reading), sizes: (bodies, reading) }
@@ -82,7 +83,8 @@ impl BodyShare {
     /// [`TransferError::Timeout`] if the budget stays in use.
     pub async fn grow(&mut self, bytes: u64, patience: Duration) -> Result<(), TransferError> {
         self.received = self.received.saturating_add(bytes);
-        let needed = permits(self.received.saturating_sub(UNCOUNTED));
+        // The whole budget is enough for any body: its request limits it, and the others wait.
+        let needed = permits(self.received.saturating_sub(UNCOUNTED)).min(self.budget.sizes.0);
         let held = self.held.as_ref().map_or(0, |held| u32::try_from(held.num_permits()).unwrap_or(u32::MAX));
         let Some(more) = needed.checked_sub(held).filter(|more| *more > 0) else { return Ok(()) };
         // Of many large bodies all could wait for each other. Those with the largest shares give up first.
@@ -116,7 +118,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn bodies_share_a_quarter_of_the_budget() {
-        let budget = MemoryBudget::new(8 << 20, 0);
+        let budget = MemoryBudget::new(8 << 20);
         let (mut one, mut two, mut small) = (budget.body(), budget.body(), budget.body());
         one.grow(1 << 20, PATIENCE).await.unwrap();
         two.grow(1 << 20, PATIENCE).await.unwrap();
@@ -131,8 +133,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_largest_document_is_read_alone() {
-        let budget = MemoryBudget::new(8 << 20, 64 << 20);
-        budget.body().grow(64 << 20, Duration::ZERO).await.unwrap();
+        let budget = MemoryBudget::new(8 << 20);
+        let mut large = budget.body();
+        large.grow(1 << 20, PATIENCE).await.unwrap();
+        large.grow(63 << 20, PATIENCE).await.unwrap();
+        assert!(matches!(budget.body().grow(1 << 20, PATIENCE).await, Err(TransferError::Timeout(_))));
+        drop(large);
         let reading = budget.reading(64 << 20, 0).await;
         assert!(timeout(PATIENCE, budget.reading(1, 1)).await.is_err());
         drop(reading);

@@ -14,11 +14,14 @@ use raw_server::{RawServer, ScriptStep, answer, send};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use towpath_client::Stop;
-use towpath_client::{FetchOptions, Fetcher, FollowNotice, FollowSummary, Output, PrivateFetches, drive};
+use towpath_client::{
+    FetchOptions, Fetcher, FollowNotice, FollowSummary, MemoryBudget, Output, PrivateFetches, drive,
+};
 use towpath_proto::follow::{
     Event, Exchange, FollowError, Followed, Follower, Monotonic, Now, Request, RequestId, ResponseHead,
-    TransferError,
+    StartFrom, TransferError,
 };
+use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
 use towpath_proto::{Item, Op};
 
 /// Follows documents of lines; several are read concurrently.
@@ -65,7 +68,7 @@ impl Exchange for LineFollower {
         self.in_flight.insert(id, (url.clone(), Vec::new()));
         let mut request = Request::get(id, url);
         // The backpressure test streams more than the default limit.
-        request.max_body = u64::MAX;
+        (request.max_body, request.is_streamed) = (u64::MAX, true);
         Some(request)
     }
 
@@ -220,6 +223,36 @@ async fn failures_and_gaps_are_reported_and_returned() {
             "{path}"
         );
     }
+}
+
+/// A page of Data Replication is never in memory as a whole, so it needs no part of the budget for bodies.
+#[tokio::test]
+async fn a_streamed_page_needs_no_room_for_a_body() {
+    let server = RawServer::start(|asked| {
+        let entity = |n: u32| {
+            format!(
+                "--b\r\nContent-ID: <{n}@x>\r\nOperation-Type: http-equiv=PUT\r\nContent-Type: text/plain\r\n\
+                 Last-Modified: Mon, 27 Nov 2023 03:10:00 GMT\r\nContent-Length: 100000\r\n\r\n{}\r\n",
+                "x".repeat(100_000)
+            )
+        };
+        let head = "Content-Type: multipart/mixed; boundary=b\r\nLink: </f>; rel=self\r\n\
+                    Last-Modified: Mon, 27 Nov 2023 03:10:00 GMT\r\n";
+        let body: String = (0..20).map(entity).collect::<String>() + "--b--\r\n";
+        answer("200 OK", head, if asked.method == "HEAD" { String::new() } else { body })
+    })
+    .await;
+    let memory = MemoryBudget::new(1 << 20);
+    let mut other = memory.body();
+    other.grow(256 << 10, Duration::ZERO).await.unwrap();
+    let fetcher =
+        Fetcher::new(FetchOptions { memory, private: PrivateFetches::All, ..FetchOptions::default() });
+    let options = ReplicationOptions { once: true, ..ReplicationOptions::default() };
+    let mut follower =
+        ReplicationFollower::new(&server.url("/f"), StartFrom::Beginning, None, options).unwrap();
+    let mut output = RecordingOutput::default();
+    let ended = drive(&mut follower, &fetcher.unwrap(), &mut output, &never()).await.unwrap();
+    assert_eq!((ended, output.ids.len()), (FollowSummary::default(), 20), "{:?}", output.notices);
 }
 
 #[tokio::test]

@@ -300,7 +300,7 @@ async fn probe(fetcher: &Fetcher, url: &str) -> Result<ResponseStart, DiscoverEr
     let failed = |source| DiscoverError::Transfer { url: url.to_owned(), source };
     let mut request = Request::get(RequestId(0), url).with(ACCEPT, ACCEPTED_TYPES);
     // Only the beginning is read, so a large Content-Length must not be rejected.
-    request.max_body = u64::MAX;
+    (request.max_body, request.is_streamed) = (u64::MAX, true);
     let StreamingResponse { head, mut body, .. } = fetcher.fetch(&request).await.map_err(failed)?;
     let mut response = ResponseStart { head, start: Vec::new() };
     let mut enough = START_BYTES;

@@ -36,6 +36,8 @@ pub struct Request {
     pub body: Bytes,
     /// Limit of the response's body, in bytes after decoding; [`TransferError::TooLarge`] beyond.
     pub max_body: u64,
+    /// True if the body is read piece by piece, and never held in memory as a whole.
+    pub is_streamed: bool,
     /// Time until the response must begin.
     pub patience: Duration,
     /// An earlier request, if this one is sent ahead of time. The driver reads and passes on the response only once
@@ -55,6 +57,7 @@ impl Request {
             body: Bytes::new(),
             // A publisher that sends without end must not fill the memory.
             max_body: 64 << 20,
+            is_streamed: false,
             patience: Duration::from_secs(60),
             after: None,
         }

@@ -48,9 +48,7 @@ pub(crate) async fn server_engine(
 /// Creates the HTTP client of a server's sources.
 pub(crate) fn fetcher(config: &Config) -> Result<Fetcher, CliError> {
     let private = config.server.private_fetches.into();
-    let sources = config.feeds.iter().filter_map(|feed| feed.source.as_ref());
-    let largest = sources.map(|source| source.max_mib << 20).max().unwrap_or(0);
-    let memory = MemoryBudget::new(config.server.fetch_mib << 20, largest);
+    let memory = MemoryBudget::new(config.server.fetch_mib << 20);
     Ok(Fetcher::new(FetchOptions { private, memory, ..FetchOptions::default() })?)
 }
 

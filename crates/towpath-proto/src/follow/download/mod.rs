@@ -199,7 +199,7 @@ impl Download {
     fn request(&self) -> Request {
         let mut request = Request::get(RequestId(0), self.file.url.clone());
         // Pieces are checked here. Only a piece is in memory, so the memory budget need not know the size.
-        request.max_body = u64::MAX;
+        (request.max_body, request.is_streamed) = (u64::MAX, true);
         // Ranges are of the encoded bytes (RFC 9110, section 14.1.2): a part could not be decoded alone.
         request = request.with(ACCEPT_ENCODING, "identity");
         if self.stored.length == 0 {

@@ -345,7 +345,7 @@ impl Exchange for ReplicationChecker {
             CheckRequest::Forward { ref method, .. } => request.method = method.clone(),
             CheckRequest::Index { .. } => request.max_body = MAX_INDEX,
             // Pages are read as a stream, so their size needs no limit.
-            _ => request.max_body = u64::MAX,
+            _ => (request.max_body, request.is_streamed) = (u64::MAX, true),
         }
         self.current = Some((id, job));
         Some(request)

@@ -192,7 +192,8 @@ impl ReplicationFollower {
     fn send(&mut self, method: Method, url: &str, etag: Option<&str>) -> RequestId {
         self.last_id += 1;
         let id = RequestId(self.last_id);
-        let mut request = Request { method, max_body: self.options.max_page, ..Request::get(id, url) };
+        let max_body = self.options.max_page;
+        let mut request = Request { method, max_body, is_streamed: true, ..Request::get(id, url) };
         // Only the resumed page is conditional: an unchanged newest page is the usual answer of a poll.
         if let Some(etag) = etag {
             request = request.with(header::IF_NONE_MATCH, etag);
@@ -201,10 +202,10 @@ impl ReplicationFollower {
         id
     }
 
-    /// Limits the body of the last request's response.
+    /// Limits the body of the last request's response, which is collected.
     fn limit_body(&mut self, max_body: u64) {
         if let Some(request) = self.requests.back_mut() {
-            request.max_body = max_body;
+            (request.max_body, request.is_streamed) = (max_body, false);
         }
     }
 

@@ -156,7 +156,7 @@ impl ReplicationFollower {
         self.last_id += 1;
         let id = RequestId(self.last_id);
         // Endless by nature; only pieces are in memory.
-        let request = Request { max_body: u64::MAX, ..Request::get(id, url) };
+        let request = Request { max_body: u64::MAX, is_streamed: true, ..Request::get(id, url) };
         self.requests.push_back(request.with(ACCEPT, EVENT_STREAM));
         self.tail.stream = Some(EventStream { id, is_open: false, scanner: EventScanner::default() });
     }
