@@ -62,9 +62,10 @@ impl DocumentDelivery {
                 let item = read_value(item.get(), &mut budget)?;
                 let tree = before.saturating_sub(budget.left());
                 let read = read(item);
+                // Reading moves an item's texts out of its tree.
+                budget.refund(tree);
                 if read.as_ref().is_ok_and(|read| read.is_repeated) {
                     // The chain leads to the document that had it first.
-                    budget.refund(tree);
                     continue;
                 }
                 let read = read.and_then(|r| Ok((r.changed_at, followed(r, usual, feed, &cursor)?)));
@@ -78,7 +79,6 @@ impl DocumentDelivery {
                     Err(_) if problems.len() >= MAX_PROBLEMS => {}
                     Err(reason) => problems.push(format!("item {} of bucket {name}: {reason}", index + 1)),
                 }
-                budget.refund(tree);
             }
         }
         // Stable: changes without a time, or with equal times, keep the order of the buckets.

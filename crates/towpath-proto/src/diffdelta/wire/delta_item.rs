@@ -50,15 +50,14 @@ pub(in crate::diffdelta) fn read(value: Value) -> Result<ReadDelta, String> {
     let Value::Object(mut members) = value else {
         return Err("not an object".to_owned());
     };
-    let payload = match members.get("source_payload") {
-        // Other publishers put their own data in `source_payload`; only ours has this profile.
-        Some(payload) if payload.get("profile").and_then(Value::as_str) == Some(PROFILE) => {
-            let payload = Payload::deserialize(payload).map_err(|e| format!("source_payload: {e}"))?;
-            members.remove("source_payload");
-            Some(payload)
-        }
-        _ => None,
+    // Other publishers put their own data in `source_payload`; only ours has this profile.
+    let is_own = |payload: &Value| payload.get("profile").and_then(Value::as_str) == Some(PROFILE);
+    let payload = match members.get("source_payload").is_some_and(is_own) {
+        // Taken out first: a content of many megabytes is moved, not copied.
+        true => members.remove("source_payload").map(Payload::deserialize).transpose(),
+        false => Ok(None),
     };
+    let payload = payload.map_err(|e| format!("source_payload: {e}"))?;
     let kind = members.get("change").and_then(|k| DeltaKind::deserialize(k).ok());
     let observed = members.get("provenance").and_then(|p| date(p.get("fetched_at")));
     let removed = payload.as_ref().and_then(|p| p.removed_at);

@@ -80,6 +80,20 @@ fn items_of_the_bucket_items_are_delivered() {
     assert_eq!((d.failed(), d.incomplete()), (0, 0));
 }
 
+/// A large text is in memory as the document, as its item's text and as the content: three times its size.
+#[test]
+fn a_large_text_is_read_at_default_limits() {
+    let mut large = item("1");
+    large["content"] = json!({"text": "a".repeat(9 << 20)});
+    let site = Site::new(&[
+        ("/diff/ab/head.json", head(&json!("c2"), 1)),
+        ("/diff/ab/latest.json", document("c2", "c1", 1, &json!({"items": [large]}))),
+    ]);
+    let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+    d.pass(&site, at(0), &[]);
+    assert_eq!(d.ops(), [(Op::Put, "1")], "{:?}", d.notices);
+}
+
 /// Some public documents list an item twice. Versions that differ are told, in their order.
 #[test]
 fn an_item_that_is_listed_twice_is_delivered_once() {
