@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::follow::ReadLimits;
+
 /// Requirement level of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -93,9 +95,16 @@ pub struct Report {
 
 impl Report {
     /// Records a check of a rule: passed if `problem` is `None`, else failed.
+    ///
+    /// A problem that names a limit of what is read is one of the check, so the rule is skipped.
     pub fn judge(&mut self, rule: Rule, problem: Option<String>) {
-        let outcome = if problem.is_some() { FindingOutcome::Fail } else { FindingOutcome::Pass };
-        self.note(rule, outcome, problem.unwrap_or_default());
+        match problem {
+            None => self.note(rule, FindingOutcome::Pass, String::new()),
+            Some(problem) if names_limit(&problem) => {
+                self.note(rule, FindingOutcome::Skipped, format!("not checked: {problem}"));
+            }
+            Some(problem) => self.note(rule, FindingOutcome::Fail, problem),
+        }
     }
 
     /// Records rules that could not be checked, with the reason.
@@ -135,6 +144,13 @@ impl Report {
     }
 }
 
+/// Returns true if a text ends with the name of a limit of reading, as the errors of readers do.
+fn names_limit(problem: &str) -> bool {
+    // At the end only: what a publisher sent may be quoted before.
+    let name = problem.strip_suffix(')').and_then(|start| start.rsplit_once("(limit: "));
+    name.is_some_and(|(_, name)| ReadLimits::NAMES.iter().any(|(known, _)| *known == name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +170,16 @@ mod tests {
         assert_eq!(report.findings.len(), 1);
         assert_eq!(report.findings[0].detail, "first");
         assert!(!report.conforms());
+    }
+
+    #[test]
+    fn a_limit_of_the_check_is_no_failure() {
+        let mut report = Report::default();
+        report.judge(MUST, Some("http://a.example/: refused: more than 2 items (limit: items)".into()));
+        assert_eq!(report.findings[0].outcome, FindingOutcome::Skipped);
+        assert!(report.findings[0].detail.starts_with("not checked: http://a.example/"));
+        report.judge(MUST, Some("the feed has a (limit: of its own)".into()));
+        assert_eq!(report.findings[0].outcome, FindingOutcome::Fail);
     }
 
     #[test]

@@ -106,8 +106,8 @@ fn each_limit_is_named_in_its_error() {
             (DocumentLimits { items: 1, ..default }, "(limit: items)"),
             (DocumentLimits { depth: 2, ..default }, "(limit: depth)"),
             (DocumentLimits { members: 1, ..default }, "(limit: members)"),
-            (DocumentLimits { string: 2, ..default }, "(limit: string)"),
-            (DocumentLimits { memory: 0, ..default }, "(limit: memory)"),
+            (DocumentLimits { string: 2, ..default }, "(limit: string_mib)"),
+            (DocumentLimits { memory: 0, ..default }, "(limit: memory_mib)"),
         ];
         for (limits, expected) in refused {
             let reason = name(limits, text);

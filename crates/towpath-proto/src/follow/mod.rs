@@ -35,6 +35,7 @@ pub use exchange::{
 };
 pub use filter::{FilteredFollower, FollowFilter};
 pub use named::FeedName;
+pub(crate) use read_limits::MAX_DOCUMENT;
 pub use read_limits::ReadLimits;
 pub use start::StartFrom;
 pub use time::{Monotonic, Now};

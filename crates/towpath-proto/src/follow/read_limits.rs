@@ -2,6 +2,9 @@
 
 use crate::format::DocumentLimits;
 
+/// Size of the largest document, in bytes, unless configured: one with a content of 64 MiB in Base64, and more beside it.
+pub(crate) const MAX_DOCUMENT: u64 = 128 << 20;
+
 /// Limits of what a follower or a check reads from a publisher. Errors name the limit that a document exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimits {

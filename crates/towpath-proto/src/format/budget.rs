@@ -43,7 +43,7 @@ impl Budget {
     pub(crate) fn spend(&mut self, bytes: usize, reason: impl FnOnce() -> String) -> Result<(), FormatError> {
         // Else the item would fail, and its error would not name the repetition.
         if self.left < bytes.saturating_mul(2).saturating_add(ROOM) {
-            return Err(FormatError::Limit(format!("{} (limit: memory)", reason())));
+            return Err(FormatError::Limit(format!("{} (limit: memory_mib)", reason())));
         }
         self.left -= bytes;
         Ok(())
@@ -64,7 +64,7 @@ impl Budget {
         let left = self.left.checked_sub(bytes.saturating_add(ALLOCATION));
         self.left = left.ok_or_else(|| {
             FormatError::Limit(format!(
-                "what it holds takes more memory than {MEMORY_TIMES} times its size (limit: memory)"
+                "what it holds takes more memory than {MEMORY_TIMES} times its size (limit: memory_mib)"
             ))
         })?;
         Ok(())
@@ -111,7 +111,10 @@ impl Budget {
         if bytes <= self.limits.string {
             return Ok(());
         }
-        Err(FormatError::Limit(format!("a text of more than {} bytes (limit: string)", self.limits.string)))
+        Err(FormatError::Limit(format!(
+            "a text of more than {} bytes (limit: string_mib)",
+            self.limits.string
+        )))
     }
 }
 

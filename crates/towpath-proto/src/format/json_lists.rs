@@ -123,7 +123,7 @@ mod tests {
         }
         let short = DocumentLimits { memory: 100, ..DocumentLimits::default() };
         let error = check(&format!("[{}1]", "1,".repeat(100)), short).unwrap_err().to_string();
-        assert!(error.contains("(limit: memory)"), "{error}");
+        assert!(error.contains("(limit: memory_mib)"), "{error}");
         assert!(check("[1", limits).is_err() && check("[1] x", limits).is_err());
     }
 }

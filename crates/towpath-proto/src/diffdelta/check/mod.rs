@@ -18,7 +18,9 @@ use super::wire::SnapshotEntry;
 use super::wire::cursor::Cursor;
 use super::wire::locate::{DocumentLocation, FeedUrls, archive_index, locate, with_path};
 use crate::follow::single_request::{CollectedResponse, SingleRequest, SingleRequestExchange};
-use crate::follow::{Checker, FollowError, Monotonic, Now, ReadLimits, Request, ResponseHead, TransferError};
+use crate::follow::{
+    Checker, FollowError, MAX_DOCUMENT, Monotonic, Now, ReadLimits, Request, ResponseHead, TransferError,
+};
 use crate::format::budget::Budget;
 use crate::format::json_value::read_value;
 use crate::report::{Report, Rule};
@@ -39,8 +41,6 @@ pub fn diffdelta_rules() -> &'static [Rule] {
 pub const MAX_SNAPSHOTS: usize = 20;
 /// Number of a site's sources whose existence is checked.
 const MAX_SOURCES: usize = 100;
-/// Largest accepted document, in bytes.
-const MAX_DOCUMENT: u64 = 128 << 20;
 
 /// A step of the check. All but `Begin` send a request.
 #[derive(Debug, Clone)]

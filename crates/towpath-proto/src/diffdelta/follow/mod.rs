@@ -43,7 +43,9 @@ use url::Url;
 
 use super::wire::{DeltaDocument, HeadDocument, SnapshotEntry};
 use crate::follow::single_request::{CollectedResponse, SingleRequest, SingleRequestExchange};
-use crate::follow::{Backoff, Event, FollowError, Follower, Monotonic, Now, ReadLimits, Request, StartFrom};
+use crate::follow::{
+    Backoff, Event, FollowError, Follower, MAX_DOCUMENT, Monotonic, Now, ReadLimits, Request, StartFrom,
+};
 
 mod archive_index;
 mod archive_plan;
@@ -56,8 +58,6 @@ use super::wire::locate::{DocumentLocation, FeedUrls, archive_index, locate};
 use delivery::DocumentDelivery;
 use state::DiffDeltaFollowState;
 
-/// Largest accepted document, in bytes.
-const MAX_DOCUMENT: u64 = 128 << 20;
 /// Poll interval if the publisher states none, in seconds.
 const DEFAULT_TTL: u64 = 300;
 /// Bounds for a publisher's `ttl_sec`, in seconds.

@@ -17,12 +17,9 @@ use self::chain::CheckedDocument;
 use super::wire::Predecessor;
 use crate::follow::probes::{ProbeCheck, ProbeQueue};
 use crate::follow::single_request::{CollectedResponse, SentRequest};
-use crate::follow::{Checker, Now, ReadLimits, Request, ResponseHead};
+use crate::follow::{Checker, MAX_DOCUMENT, Now, ReadLimits, Request, ResponseHead};
 use crate::format::{self, ReadOptions};
 use crate::report::{Report, Rule};
-
-/// Maximum size of a document, in bytes.
-const MAX_DOCUMENT: u64 = 64 << 20;
 
 /// Returns the rules for single documents: RSS, Atom with deleted entries, JSON Feed and the elements of history.
 pub fn document_rules() -> impl Iterator<Item = &'static Rule> {

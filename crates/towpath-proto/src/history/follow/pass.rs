@@ -6,6 +6,7 @@ use url::Url;
 
 use super::document::FetchedDocument;
 use super::entries::DocumentSeq;
+use crate::follow::MAX_DOCUMENT;
 use crate::history::wire::Predecessor;
 
 /// A pass over a feed's documents.
@@ -150,9 +151,10 @@ pub struct CrawlLimits {
 }
 
 impl Default for CrawlLimits {
-    /// 100,000 documents, 64 GiB, documents up to 64 MiB, a cache of 8 MiB; other hosts are followed.
+    /// 100,000 documents, 64 GiB, documents up to 128 MiB, a cache of 8 MiB; other hosts are followed.
     fn default() -> Self {
-        Self { documents: 100_000, bytes: 64 << 30, document: 64 << 20, cached: 8 << 20, other_hosts: true }
+        let (documents, document) = (100_000, MAX_DOCUMENT);
+        Self { documents, bytes: 64 << 30, document, cached: 8 << 20, other_hosts: true }
     }
 }
 

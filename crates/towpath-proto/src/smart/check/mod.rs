@@ -18,7 +18,7 @@ use self::response::SmartResponse;
 use self::walk::Walk;
 use crate::follow::probes::{ProbeCheck, ProbeQueue};
 use crate::follow::single_request::{CollectedResponse, SentRequest};
-use crate::follow::{Checker, Now, ReadLimits, Request};
+use crate::follow::{Checker, MAX_DOCUMENT, Now, ReadLimits, Request};
 use crate::format::media_type::essence;
 use crate::report::{Report, Rule};
 use crate::smart::wire::accept::PageFormat;
@@ -396,7 +396,7 @@ impl ProbeCheck for SmartChecker {
             _ => self.format.media_type(),
         };
         // A publisher without a default maximum may send everything.
-        request.max_body = self.limits.largest_document(16 << 20);
+        request.max_body = self.limits.largest_document(MAX_DOCUMENT);
         request.patience += std::time::Duration::from_secs(HOLD);
         request.with(ACCEPT, accept)
     }

@@ -20,8 +20,8 @@ use crate::change::Op;
 use crate::follow::html_answer::html_answer;
 use crate::follow::single_request::{CollectedResponse, SentRequest, SingleRequest, SingleRequestExchange};
 use crate::follow::{
-    Backoff, Event, FollowError, Followed, Follower, Monotonic, Now, ReadLimits, Request, ResponseHead,
-    StartFrom,
+    Backoff, Event, FollowError, Followed, Follower, MAX_DOCUMENT, Monotonic, Now, ReadLimits, Request,
+    ResponseHead, StartFrom,
 };
 use crate::smart::wire::spec::{PositionSpec, TimeSpan};
 use crate::smart::wire::{Collection, reversed, with_parameter};
@@ -173,7 +173,7 @@ impl SmartFollower {
 
     fn get(&mut self, url: String) -> Request {
         let mut request = self.request.get(url).with(ACCEPT, "application/json, application/atom+xml;q=0.9");
-        request.max_body = self.limits.largest_document(request.max_body);
+        request.max_body = self.limits.largest_document(MAX_DOCUMENT);
         // The publisher may be silent for the whole hold.
         request.patience += Duration::from_secs(HOLD);
         request

@@ -76,7 +76,7 @@ fn told(limits: ReadLimits, items: usize, length: usize) -> String {
 #[test]
 fn a_follower_keeps_to_its_limits() {
     assert!(told(limits("items", 1), 2, 1).contains("(limit: items)"));
-    assert!(told(limits("string_mib", 1), 1, 2 << 20).contains("(limit: string)"));
+    assert!(told(limits("string_mib", 1), 1, 2 << 20).contains("(limit: string_mib)"));
     assert!(told(limits("max_mib", 1), 1, 2 << 20).contains("1048576 bytes (limit: max_mib)"));
     // The default, and a larger limit.
     assert!(told(ReadLimits::default(), 1, 5 << 20).contains("4194304 bytes (limit: max_mib)"));
