@@ -81,7 +81,7 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
     ) -> Result<(), O::Error> {
         // A follower may have many events queued: the batch is delivered in between, so memory stays bounded.
         while let Some(event) = follower.poll_event() {
-            match event {
+            match without_bad_id(event) {
                 Event::Reset(reset) => self.reset(reset).await?,
                 Event::Large(part) => self.write_large(part).await?,
                 // A download may take hours: what came before it is delivered now.
@@ -266,6 +266,21 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
     pub(super) fn fail_stuck(&mut self) {
         let why = "internal error: the follower has no pending request and is not finished";
         self.add(Event::Failed(FollowError::Usage(why.into())));
+    }
+}
+
+/// Returns an event, or for a change of an item whose id no feed can hold, that the item is left out.
+///
+/// Here for all followers: such an item would fail every delivery, and nothing after it would arrive.
+fn without_bad_id(event: Event) -> Event {
+    let change: &Followed = match &event {
+        Event::Change(change) => change,
+        Event::File(file) => &file.change,
+        _ => return event,
+    };
+    match change.item.check() {
+        Ok(()) => event,
+        Err(e) => Event::Incomplete(format!("{}: an item is left out: {e}", change.feed)),
     }
 }
 

@@ -255,6 +255,21 @@ async fn a_streamed_page_needs_no_room_for_a_body() {
     assert_eq!((ended, output.ids.len()), (FollowSummary::default(), 20), "{:?}", output.notices);
 }
 
+/// Ids that no feed can hold are left out, with a report, and what comes after them is delivered.
+#[tokio::test]
+async fn an_item_with_an_impossible_id_is_left_out_and_named() {
+    let long = "z".repeat(3000);
+    let server = RawServer::start(move |_| answer("200 OK", "", format!("a\n{long}\n\nb\n"))).await;
+    let mut output = RecordingOutput::default();
+    let mut follower = LineFollower::of([server.url("/")]);
+    let ended = drive(&mut follower, &fetcher(), &mut output, &never()).await.unwrap();
+    assert!(ended.incomplete && ended.failed.is_none(), "{ended:?}");
+    assert_eq!((&output.ids[..], output.checkpoints.len()), (&["a".to_owned(), "b".to_owned()][..], 1));
+    let told: Vec<String> = output.notices.iter().map(ToString::to_string).collect();
+    assert!(told[0].contains("3000 bytes") && told[0].contains("\"zzz"), "{told:?}");
+    assert!(told[1].contains("id is empty") && told[1].contains("lines"), "{told:?}");
+}
+
 #[tokio::test]
 async fn a_failing_output_ends_the_follow_before_any_checkpoint() {
     let server = RawServer::start(|_| answer("200 OK", "", "x\n".repeat(3000))).await;
@@ -318,7 +333,7 @@ async fn a_slow_output_applies_backpressure() {
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&sent);
     let server = RawServer::start(move |_| {
-        let (line, counter) = (format!("{}\n", "x".repeat(9999)).repeat(10), Arc::clone(&counter));
+        let (line, counter) = (format!("{}\n", "x".repeat(1999)).repeat(50), Arc::clone(&counter));
         let mut steps = vec![send("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")];
         for _ in 0..2000 {
             let (counter, length) = (Arc::clone(&counter), line.len());

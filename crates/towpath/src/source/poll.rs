@@ -31,8 +31,8 @@ use crate::protocols::history::documents;
 use crate::spans::span;
 use crate::store_error::StoreError;
 
-/// Maximum number of a document's problems that are saved.
-const SAVED_PROBLEMS: usize = 10;
+/// Maximum number of problems of a document, or of a mirrored feed, that are saved.
+pub(super) const SAVED_PROBLEMS: usize = 10;
 /// Maximum number of new comparisons after concurrent appends to the feed.
 const MAX_CONFLICTS: usize = 5;
 

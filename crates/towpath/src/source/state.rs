@@ -37,7 +37,8 @@ pub struct SourceState {
     pub failures: u32,
     /// Error of the last poll; absent after a success.
     pub error: Option<SourceFailure>,
-    /// Parts of the last document that were skipped, with reasons; the first few.
+    /// Parts of the last document that were skipped, with reasons; the first few. Of a mirror the last few reports of
+    /// missing items.
     pub problems: Vec<String>,
 }
 

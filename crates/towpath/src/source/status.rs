@@ -148,6 +148,10 @@ pub(crate) async fn source_state(
     let mut state = SourceState::load(engine.store.as_ref(), feed.id(), &poll::fingerprint(source)).await?;
     if !with_details {
         state.error = state.error.map(|_| SourceFailure::undisclosed());
+        if feed.config.mirrored().is_some() {
+            // They name addresses of the mirrored feed.
+            state.problems.clear();
+        }
     } else if let Some(SourceFailure { message, .. }) = &mut state.error {
         *message = redact::text(&message.replace(address, &redact::url(address)));
     }

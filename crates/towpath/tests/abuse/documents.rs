@@ -145,6 +145,30 @@ fn limits_of_followers_are_configured_and_named() {
     assert!(view["source"]["error"].to_string().contains("(limit: entity_mib)"), "{view}");
 }
 
+/// An item whose id no feed can hold does not stop a mirror, which names it in its status.
+#[test]
+fn a_mirror_leaves_out_an_item_with_an_impossible_id() {
+    let runtime = runtime();
+    let origin = runtime.block_on(RawServer::start(|_| {
+        let entry = |id: &str| {
+            format!("<entry><id>{id}</id><title>t</title><updated>2026-01-01T00:00:00Z</updated></entry>")
+        };
+        let entries = [entry("urn:a"), entry(&format!("urn:{}", "y".repeat(5000))), entry("urn:b")].concat();
+        let feed = "<feed xmlns='http://www.w3.org/2005/Atom'><id>f</id><title>f</title>";
+        answer("200 OK", "Content-Type: application/atom+xml\r\n", format!("{feed}{entries}</feed>"))
+    }));
+    let url = origin.url("/f");
+    let folder = TestFolder::new(&format!("[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{url}\"\n"));
+    let server = folder.serve();
+    let view =
+        server.wait_for("/feeds/copy", |view| view["seq"] == 2 && view["source"]["problems"].is_array());
+    assert!(view["source"]["problems"][0].to_string().contains("5004 bytes"), "{view}");
+    assert!(view["source"].get("error").is_none(), "{view}");
+    let follow = folder.run(&["follow", &url, "--once"]);
+    assert_eq!(follow.status.code(), Some(3), "{}", stderr(&follow));
+    assert_eq!(lines(&follow).len(), 2, "{}", stderr(&follow));
+}
+
 /// A page that is broken at its beginning and goes on: the rest is not stored.
 #[test]
 fn a_broken_page_is_checked_in_constant_memory() {

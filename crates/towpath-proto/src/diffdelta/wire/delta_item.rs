@@ -91,9 +91,7 @@ fn excerpt(members: &Map<String, Value>) -> Option<&str> {
 /// Builds an item from the schema's own fields.
 fn shown_item(members: &Map<String, Value>) -> Result<Item, String> {
     // Without an id the item could never be updated or removed again.
-    let Some(id) = text(members, "id").filter(|id| !id.is_empty()) else {
-        return Err("without an id".to_owned());
-    };
+    let Some(id) = text(members, "id") else { return Err("without an id".to_owned()) };
     Ok(Item {
         url: text(members, "url"),
         title: text(members, "title"),

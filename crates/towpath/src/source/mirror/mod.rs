@@ -26,6 +26,7 @@ use self::error::{MirrorError, source_failure};
 use self::files::MirrorFiles;
 use self::large::LargeEntities;
 use super::metrics::SourceMetrics;
+use super::poll::SAVED_PROBLEMS;
 use super::state::{SourceFailure, SourceState};
 use crate::engine::attachments;
 use crate::engine::mirror_state::{MirrorState, key};
@@ -82,6 +83,19 @@ impl MirrorTarget {
         state.error = Some(error);
         self.save(&state).await;
         self.publish(run).await;
+    }
+
+    /// Records items that are missing, for the status. The state keeps the last few.
+    async fn record_problem(&self, problem: String) {
+        let mut state = self.state.lock().await;
+        if state.problems.contains(&problem) {
+            return;
+        }
+        if state.problems.len() >= SAVED_PROBLEMS {
+            state.problems.remove(0);
+        }
+        state.problems.push(problem);
+        self.save(&state).await;
     }
 
     /// Wait before the next attempt: grows with consecutive failures.
@@ -342,7 +356,11 @@ impl Output for Mirror {
                 tracing::warn!(%feed, reason = redact::text(&text), "warning of the mirrored feed");
             }
             FollowNotice::Incomplete(text) => {
-                tracing::error!(%feed, reason = redact::text(&text), "items are missing");
+                let problem = redact::text(&text);
+                tracing::error!(%feed, reason = problem, "items are missing");
+                let target = self.target.clone();
+                // notice() is synchronous, and saving must not delay the follower.
+                tokio::spawn(async move { target.record_problem(problem).await }.boxed());
             }
             FollowNotice::Reset(text) => {
                 tracing::error!(%feed, reason = redact::text(&text), "the mirrored feed began anew");
@@ -350,7 +368,6 @@ impl Output for Mirror {
             FollowNotice::Failed(error) => {
                 tracing::warn!(%feed, error = redact::text(&error.to_string()), "cannot follow");
                 let target = self.target.clone();
-                // notice() is synchronous, and saving must not delay the follower.
                 tokio::spawn(async move { target.record_failure(source_failure(&error)).await }.boxed());
             }
         }

@@ -199,7 +199,6 @@ fn an_item_of_another_publisher_is_read() {
 fn an_invalid_item_is_refused_with_a_reason() {
     for (value, reason) in [
         (serde_json::json!([]), "not an object"),
-        (serde_json::json!({"id": ""}), "without an id"),
         (serde_json::json!({"id": 7}), "without an id"),
         (serde_json::json!({"id": "a", "source_payload": {"profile": PROFILE, "tags": 1}}), "source_payload"),
         (

@@ -45,7 +45,7 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
                 }
                 @if !state.problems.is_empty() {
                     section {
-                        h2 { "Left out of the last document" }
+                        h2 { "Left out" }
                         ul { @for problem in &state.problems { li { (foreign(&clip(problem, 500))) } } }
                     }
                 }
