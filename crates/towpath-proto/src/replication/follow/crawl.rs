@@ -8,6 +8,10 @@ use jiff::Timestamp;
 use crate::replication::wire::FeedPageHead;
 use crate::replication::wire::ReplicationError;
 
+// A hostile publisher can link to new URLs for ever. A million pages of a megabyte are more than any feed has.
+/// Maximum number of pages of a crawl.
+const MAX_PAGES: usize = 1_000_000;
+
 /// The visited pages, as hashes of their URLs: eight bytes for each page.
 #[derive(Debug, Default)]
 pub(super) struct VisitedPages(HashSet<u64>);
@@ -72,6 +76,9 @@ impl BackwardCrawl {
 
     /// Decides how to continue at a page. "The prev and next links of adjacent pages must match."
     pub(super) fn step(&mut self, head: FeedPageHead) -> Result<CrawlStep, ReplicationError> {
+        if self.visited.0.len() >= MAX_PAGES {
+            return Err(ReplicationError::TooManyPages { limit: MAX_PAGES });
+        }
         self.visited.visit(&head.own)?;
         if let Some(from) = &self.from {
             let from = from.own.clone();
@@ -164,6 +171,20 @@ mod tests {
         let broken = |number| FeedPageHead { next: None, ..page(number) };
         let error = crawl(CrawlGoal::Time(time(30)), 3, broken);
         assert_eq!(error, Err(ReplicationError::MissingNextLink { from: "3".into() }));
+    }
+
+    /// A publisher that makes up a `prev` for each page keeps no follower for ever.
+    #[test]
+    fn a_crawl_without_end_is_an_error() {
+        let mut crawl = BackwardCrawl::new(CrawlGoal::Beginning);
+        let endless = |number: i64| FeedPageHead {
+            prev: Some((number + 1).to_string()),
+            next: Some((number - 1).to_string()),
+            ..page(number)
+        };
+        let error = (2..3_000_000).find_map(|number| crawl.step(endless(number)).err());
+        let error = error.expect("the crawl ends").to_string();
+        assert!(error.contains("1000000 pages"), "{error}");
     }
 
     #[test]

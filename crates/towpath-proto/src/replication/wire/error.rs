@@ -47,6 +47,12 @@ pub enum ReplicationError {
     /// The links lead back to a page that was visited before.
     #[error("the feed forms a loop: {0} was visited already")]
     Loop(String),
+    /// The links lead back along more pages than a feed may have.
+    #[error("the feed has more than {limit} pages before this one: a prev link for each")]
+    TooManyPages {
+        /// Maximum number of pages.
+        limit: usize,
+    },
     /// The entity's Content-Type, Last-Modified, Content-ID or Operation-Type is missing.
     #[error("entity {index} has no {header} header")]
     MissingInEntity {
