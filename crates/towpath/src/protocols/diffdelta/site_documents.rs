@@ -43,8 +43,8 @@ pub(super) enum SiteDocument {
     Health,
 }
 
-/// A document, and the time until which it is kept.
-type KeptDocument = (Instant, Arc<Document>);
+/// A document, if there is one, and the time until which it is kept.
+type KeptDocument = (Instant, Option<Arc<Document>>);
 
 /// The last documents of an engine.
 #[derive(Default)]
@@ -64,19 +64,19 @@ pub(super) async fn site_document(
     if let Some((until, document)) = kept.as_ref().filter(|_| !engine.is_tree)
         && Instant::now() < *until
     {
-        return Ok(Some(document.clone()));
+        return Ok(document.clone());
     }
     let (at, chains) = (engine.clone(), DiffDelta::of(engine).global.sources().await);
     let (document, took) = blocking(move || {
         let began = Instant::now();
-        (Arc::new(build(&at, &chains, which)), began.elapsed())
+        (build(&at, &chains, which).map(Arc::new), began.elapsed())
     })
     .await?;
     *kept = Some((Instant::now() + (took * KEPT).min(LONGEST), document.clone()));
-    Ok(Some(document))
+    Ok(document)
 }
 
-fn build(engine: &Engine, chains: &BTreeMap<FeedId, DocumentChain>, which: SiteDocument) -> Document {
+fn build(engine: &Engine, chains: &BTreeMap<FeedId, DocumentChain>, which: SiteDocument) -> Option<Document> {
     let feeds: Vec<Arc<Feed>> = engine.feeds().into_iter().filter(|feed| feed.is_listed()).collect();
     let unpublished = DocumentChain::default();
     let shown: Vec<(SourcePublisher<'_>, &DocumentChain)> = feeds
@@ -89,13 +89,15 @@ fn build(engine: &Engine, chains: &BTreeMap<FeedId, DocumentChain>, which: SiteD
         SiteDocument::Health => {
             (Resource::Health, discovery::healthz(&shown, &node_health(engine, &feeds), now))
         }
+        // Its schema has at least one source, and it names the global feed, which does not exist without one.
+        SiteDocument::Manifest if shown.is_empty() => return None,
         SiteDocument::Manifest => {
             let sources: Vec<SourcePublisher<'_>> = shown.iter().map(|(source, _)| *source).collect();
             let ttl_sec = sources.iter().map(|source| source.ttl_sec).min().unwrap_or(300);
             (Resource::Manifest, discovery::manifest(site(engine), &sources, ttl_sec, now))
         }
     };
-    make(resource, Cursor::ZERO, body, Valid::UntilReplaced)
+    Some(make(resource, Cursor::ZERO, body, Valid::UntilReplaced))
 }
 
 /// Returns what `/healthz.json` says beside the sources. It names listed feeds only.

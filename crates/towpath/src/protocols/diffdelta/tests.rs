@@ -29,6 +29,19 @@ fn notes(engine: &Engine) -> Arc<Feed> {
     engine.feed("notes").unwrap()
 }
 
+/// Section 8: the manifest lists available sources, at least one by its schema, and the global feed.
+#[tokio::test]
+async fn a_server_without_listed_feeds_has_no_manifest() {
+    let private = format!("{NOTES}visibility = \"private\"\n");
+    for (config, is_there) in [("", false), (private.as_str(), false), (NOTES, true)] {
+        let (engine, _store) = failing_store::engine(config).await;
+        recover(&engine).await.unwrap();
+        let segments = [".well-known", "diffdelta.json"];
+        let manifest = serve::document(&engine, "/.well-known/diffdelta.json", &segments).await.unwrap();
+        assert_eq!(manifest.is_some(), is_there, "{config}");
+    }
+}
+
 /// A full global document is minted within a feed's run. If that write fails, the feed's chain is written all the same,
 /// and the retry has nothing left to publish.
 #[tokio::test]

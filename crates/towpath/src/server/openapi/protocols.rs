@@ -26,7 +26,8 @@ const fn of_feed(path: &'static str, id: &'static str, summary: &'static str) ->
 /// DiffDelta, and Simple Update Protocol.
 pub(super) static DIFFDELTA: &[Operation] = &[
     document("/.well-known/diffdelta.json", "getManifest", "What this server offers (DiffDelta §8)")
-        .answers(&[(200, "The discovery manifest", &[("application/json", "DiffDeltaManifest")]), UNCHANGED]),
+        .answers(&[(200, "The discovery manifest", &[("application/json", "DiffDeltaManifest")]), UNCHANGED])
+        .problems(&[404]),
     Operation::get("/healthz.json", "getHealth", "Whether the server and its sources are well").answers(&[
         (200, "The state", &[("application/json", "DiffDeltaHealth")]),
         (503, "Nothing can be written", &[("application/json", "DiffDeltaHealth")]),
