@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use tokio::runtime::Handle;
 use towpath_store::backup::{
     self, BACKUPS, BackupError, BackupStorage, BackupSummary, CopyError, LocalCopy, LogPoint, Manifest,
-    RestoreError, SubfolderStorage,
+    PieceCheck, RestoreError, SubfolderStorage,
 };
 use towpath_store::embedded::copy::replace_store;
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
@@ -63,7 +63,7 @@ pub(crate) async fn write(
         level: copy.level().map_err(|e| unreadable(&e))?,
         mark: position.mark.map(|mark| [mark.at, mark.session, mark.number, mark.time]),
     };
-    backup::back_up(LocalCopy::new(copy), made, Some(point), storage, &|_| {}).await
+    backup::back_up(LocalCopy::new(copy), made, Some(point), storage, PieceCheck::Size, &|_| {}).await
 }
 
 /// Returns the mark of a point, which the log must have if it is the one that was copied.

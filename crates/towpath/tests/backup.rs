@@ -259,6 +259,42 @@ fn a_damaged_backup_is_named_and_not_restored() {
     assert_eq!(listed["problems"].as_array().map(Vec::len), Some(1), "{listed}");
 }
 
+/// A piece that was damaged in the backup's place is written again, and does not spoil every later backup.
+#[test]
+fn a_later_backup_replaces_damaged_pieces() {
+    if clustered::skips("a node's folder is a replica") {
+        return;
+    }
+    let dir = TestFolder::new(FEEDS);
+    let server = dir.serve();
+    publish(&server, 0, 2000);
+    assert_eq!(server.stop(), Some(0));
+    let back_up = |more: &[&str]| -> Value {
+        let made = dir.run(&[&["backup", "copies", "--format", "json"], more].concat());
+        succeed(&made);
+        serde_json::from_str(&stdout(&made)).unwrap()
+    };
+    back_up(&[]);
+    let pieces = files(&dir.path("copies/pieces"));
+    let largest = pieces.iter().max_by_key(|piece| piece.metadata().unwrap().len()).unwrap();
+    let whole = std::fs::read(largest).unwrap();
+    for length in [0, whole.len() / 2] {
+        std::fs::write(largest, &whole[..length]).unwrap();
+        assert_eq!(back_up(&[])["new_pieces"], 1);
+        succeed(&dir.run(&["restore", "copies", "--check"]));
+    }
+    // Damage that keeps the size is found by reading only.
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 0xff;
+    std::fs::write(largest, &flipped).unwrap();
+    assert_eq!(back_up(&[])["new_pieces"], 0);
+    let checked = dir.run(&["restore", "copies", "--check"]);
+    assert!(stderr(&checked).contains("towpath backup copies --verify"), "{}", stderr(&checked));
+    assert_eq!(back_up(&["--verify"])["new_pieces"], 1);
+    succeed(&dir.run(&["restore", "copies", "--check"]));
+    assert_eq!(back_up(&["--verify"])["new_pieces"], 0);
+}
+
 #[test]
 fn nothing_is_ever_replaced() {
     if clustered::skips("a node's folder is a replica") {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::storage::{BackupStorage, StorageAccessError};
+use super::storage::{BackupStorage, StorageAccessError, StoredFile};
 
 /// Files in memory. A test can damage them.
 #[derive(Default)]
@@ -36,11 +36,15 @@ impl BackupStorage for MemoryStorage {
         Ok(self.files.lock().get(path).cloned())
     }
 
-    async fn names(&self, folder: &str) -> Result<Vec<String>, StorageAccessError> {
+    async fn files(&self, folder: &str) -> Result<Vec<StoredFile>, StorageAccessError> {
         let prefix = format!("{folder}/");
         let files = self.files.lock();
-        let below = files.keys().filter(|path| path.starts_with(&prefix));
-        Ok(below.filter_map(|path| path.rsplit('/').next()).map(str::to_owned).collect())
+        let below = files.iter().filter(|(path, _)| path.starts_with(&prefix));
+        let file = |(path, bytes): (&String, &Bytes)| {
+            let name = path.rsplit('/').next()?.to_owned();
+            Some(StoredFile { name, size: bytes.len() as u64 })
+        };
+        Ok(below.filter_map(file).collect())
     }
 
     async fn remove(&self, path: &str) -> Result<(), StorageAccessError> {

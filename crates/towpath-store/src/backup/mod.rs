@@ -23,8 +23,8 @@ pub use self::entries::{
 pub use self::manifest::{BACKUPS, LogPoint, Manifest, PieceRow};
 pub use self::memory::MemoryStorage;
 pub use self::read::{PieceFault, RestoreError, build, check, check_and_clear, read};
-pub use self::storage::{BackupStorage, StorageAccessError, SubfolderStorage};
-pub use self::write::{BackupError, BackupSummary, back_up, keep_newest};
+pub use self::storage::{BackupStorage, StorageAccessError, StoredFile, SubfolderStorage};
+pub use self::write::{BackupError, BackupSummary, PieceCheck, back_up, keep_newest};
 
 /// Function that is told of bytes of entries as they are done.
 pub type Progress<'a> = &'a (dyn Fn(u64) + Send + Sync);

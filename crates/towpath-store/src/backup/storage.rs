@@ -15,6 +15,15 @@ pub struct StorageAccessError {
     pub reason: String,
 }
 
+/// A file of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredFile {
+    /// Name, without its folders.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+}
+
 /// Files by path. Paths have slashes on every system.
 #[async_trait]
 pub trait BackupStorage: Send + Sync {
@@ -27,8 +36,13 @@ pub trait BackupStorage: Send + Sync {
     /// Reads a file; `None` if there is none.
     async fn get(&self, path: &str) -> Result<Option<Bytes>, StorageAccessError>;
 
-    /// Returns the names of the files below a folder, without their folders, in ascending order of their paths.
-    async fn names(&self, folder: &str) -> Result<Vec<String>, StorageAccessError>;
+    /// Returns the files below a folder, without their folders, in ascending order of their paths.
+    async fn files(&self, folder: &str) -> Result<Vec<StoredFile>, StorageAccessError>;
+
+    /// Returns the names of these files.
+    async fn names(&self, folder: &str) -> Result<Vec<String>, StorageAccessError> {
+        Ok(self.files(folder).await?.into_iter().map(|file| file.name).collect())
+    }
 
     /// Removes a file, if it is there.
     async fn remove(&self, path: &str) -> Result<(), StorageAccessError>;
@@ -70,8 +84,8 @@ impl BackupStorage for SubfolderStorage {
         self.storage.get(&self.path(path)).await
     }
 
-    async fn names(&self, folder: &str) -> Result<Vec<String>, StorageAccessError> {
-        self.storage.names(&self.path(folder)).await
+    async fn files(&self, folder: &str) -> Result<Vec<StoredFile>, StorageAccessError> {
+        self.storage.files(&self.path(folder)).await
     }
 
     async fn remove(&self, path: &str) -> Result<(), StorageAccessError> {

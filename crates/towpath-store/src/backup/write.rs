@@ -1,6 +1,6 @@
 //! Making a backup: pieces that the place does not have, then the list that names them all.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -11,8 +11,8 @@ use super::Progress;
 use super::background::in_background;
 use super::entries::{CopyError, CopySource};
 use super::manifest::{BACKUPS, LogPoint, Manifest, PIECES, PieceRow, piece_path};
-use super::pieces::{Piece, PieceCutter};
-use super::storage::{BackupStorage, StorageAccessError};
+use super::pieces::{Piece, PieceCutter, read_piece};
+use super::storage::{BackupStorage, StorageAccessError, StoredFile};
 
 /// Pieces that are written at once. Object storage answers after some milliseconds.
 const WRITES: usize = 4;
@@ -33,6 +33,15 @@ pub enum BackupError {
     Internal(String),
 }
 
+/// Check of the pieces that the place has already. Damaged ones are written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PieceCheck {
+    /// Compares their sizes with those of the pieces.
+    Size,
+    /// Reads them.
+    Content,
+}
+
 /// Result of a backup.
 #[derive(Debug)]
 pub struct BackupSummary {
@@ -40,6 +49,8 @@ pub struct BackupSummary {
     pub manifest: Manifest,
     /// Number of pieces that were written.
     pub written: u64,
+    /// Number of these that took the place of a damaged one.
+    pub mended: u64,
     /// Bytes of these pieces after compression.
     pub written_bytes: u64,
 }
@@ -54,9 +65,11 @@ pub async fn back_up(
     made: Timestamp,
     log: Option<LogPoint>,
     storage: &Arc<dyn BackupStorage>,
+    check: PieceCheck,
     progress: Progress<'_>,
 ) -> Result<BackupSummary, BackupError> {
-    let known: HashSet<String> = storage.names(PIECES).await?.into_iter().collect();
+    let known = storage.files(PIECES).await?.into_iter().map(|StoredFile { name, size }| (name, size));
+    let known: HashMap<String, u64> = known.collect();
     let (sender, mut pieces) = mpsc::channel::<Piece>(QUEUE);
     // Reading and hashing take a core; writing goes on beside them.
     let reading = in_background(move || {
@@ -68,33 +81,34 @@ pub async fn back_up(
         }
         cutter.finish().map_or(Ok(()), send)
     });
-    let mut manifest = Manifest::new(made, log);
-    let (mut written, mut written_bytes) = (0, 0);
+    let mut summary =
+        BackupSummary { manifest: Manifest::new(made, log), written: 0, mended: 0, written_bytes: 0 };
     let mut seen = HashSet::new();
-    let mut writes: JoinSet<Result<u64, BackupError>> = JoinSet::new();
+    let mut writes: JoinSet<Result<WrittenPiece, BackupError>> = JoinSet::new();
     while let Some(piece) = pieces.recv().await {
         progress(piece.bytes.len() as u64);
-        manifest.pieces.push(PieceRow::of(&piece));
-        if known.contains(&format!("{}.zst", piece.sha256)) || !seen.insert(piece.sha256.clone()) {
+        summary.manifest.pieces.push(PieceRow::of(&piece));
+        if !seen.insert(piece.sha256.clone()) {
             continue;
         }
         if writes.len() >= WRITES {
-            written_bytes += next_write(&mut writes).await?;
+            summary.count(next_write(&mut writes).await?);
         }
-        written += 1;
-        writes.spawn(write(Arc::clone(storage), piece));
+        let stored = known.get(&format!("{}.zst", piece.sha256)).copied();
+        writes.spawn(write(Arc::clone(storage), piece, stored, check));
     }
     while !writes.is_empty() {
-        written_bytes += next_write(&mut writes).await?;
+        summary.count(next_write(&mut writes).await?);
     }
     reading.await.map_err(|e| BackupError::Internal(e.to_string()))??;
     // Before the list, which must not name what a power loss takes.
     storage.sync()?;
-    check_presence(storage.as_ref(), &manifest).await?;
-    let list = serde_json::to_vec(&manifest).map_err(|e| BackupError::Internal(e.to_string()))?;
+    let manifest = &summary.manifest;
+    check_presence(storage.as_ref(), manifest).await?;
+    let list = serde_json::to_vec(manifest).map_err(|e| BackupError::Internal(e.to_string()))?;
     storage.put(&format!("{BACKUPS}/{}.json", manifest.name()), list.into()).await?;
     storage.sync()?;
-    Ok(BackupSummary { manifest, written, written_bytes })
+    Ok(summary)
 }
 
 /// Fails where a piece is gone: another process may have removed it as one of a removed backup.
@@ -110,22 +124,65 @@ async fn check_presence(storage: &dyn BackupStorage, manifest: &Manifest) -> Res
     }
 }
 
-async fn next_write(writes: &mut JoinSet<Result<u64, BackupError>>) -> Result<u64, BackupError> {
-    match writes.join_next().await {
-        Some(Ok(written)) => written,
-        Some(Err(e)) => Err(BackupError::Internal(e.to_string())),
-        None => Ok(0),
+/// Outcome of a piece; `None` if the place has it, whole.
+type WrittenPiece = Option<PieceWrite>;
+
+/// A piece that was written.
+#[derive(Clone, Copy)]
+struct PieceWrite {
+    bytes: u64,
+    /// True if a damaged one was there.
+    is_mended: bool,
+}
+
+impl BackupSummary {
+    fn count(&mut self, written: WrittenPiece) {
+        let Some(PieceWrite { bytes, is_mended }) = written else { return };
+        self.written += 1;
+        self.written_bytes += bytes;
+        self.mended += u64::from(is_mended);
     }
 }
 
-async fn write(storage: Arc<dyn BackupStorage>, piece: Piece) -> Result<u64, BackupError> {
+async fn next_write(
+    writes: &mut JoinSet<Result<WrittenPiece, BackupError>>,
+) -> Result<WrittenPiece, BackupError> {
+    match writes.join_next().await {
+        Some(Ok(written)) => written,
+        Some(Err(e)) => Err(BackupError::Internal(e.to_string())),
+        None => Ok(None),
+    }
+}
+
+/// Writes a piece, unless the place has it whole. `stored` is the size of the file of its name.
+async fn write(
+    storage: Arc<dyn BackupStorage>,
+    piece: Piece,
+    stored: Option<u64>,
+    check: PieceCheck,
+) -> Result<WrittenPiece, BackupError> {
     let path = piece_path(&piece.sha256);
+    if stored.is_some() && check == PieceCheck::Content && is_whole(storage.as_ref(), &path, &piece).await? {
+        return Ok(None);
+    }
     let compressed = in_background(move || piece.compressed()).await;
     let compressed = compressed.map_err(|e| BackupError::Internal(e.to_string()))?;
     let compressed = compressed.map_err(BackupError::Internal)?;
     let bytes = compressed.len() as u64;
+    // A disk that was full, or lost its power, leaves a file that is cut. Another release of zstd may give another size:
+    // then the piece is written once more.
+    if check == PieceCheck::Size && stored == Some(bytes) {
+        return Ok(None);
+    }
     storage.put(&path, compressed.into()).await?;
-    Ok(bytes)
+    Ok(Some(PieceWrite { bytes, is_mended: stored.is_some() }))
+}
+
+/// Reads a piece, and returns true if it has its content.
+async fn is_whole(storage: &dyn BackupStorage, path: &str, piece: &Piece) -> Result<bool, BackupError> {
+    let stored = storage.get(path).await?;
+    let length = piece.bytes.len() as u64;
+    Ok(stored.is_some_and(|stored| read_piece(&stored, &piece.sha256, length).is_ok()))
 }
 
 /// Removes all but the newest backups, and the pieces that only they had. Returns the number of removed backups.

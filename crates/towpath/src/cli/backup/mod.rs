@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use towpath_store::Store as _;
 use towpath_store::backup::{
-    self, BACKUPS, BackupStorage, BackupSummary, CopySource, LocalCopy, keep_newest,
+    self, BACKUPS, BackupStorage, BackupSummary, CopySource, LocalCopy, PieceCheck, keep_newest,
 };
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
@@ -42,6 +42,9 @@ pub(crate) struct BackupArgs {
     /// Remove all but the newest N backups afterwards
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
+    /// Read the pieces that are there already, and write damaged ones again
+    #[arg(long)]
+    verify: bool,
     /// Form of the receipt
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
@@ -88,6 +91,7 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
             folder.display()
         )));
     }
+    let check = if args.verify { PieceCheck::Content } else { PieceCheck::Size };
     let (begin, made) = (Instant::now(), Timestamp::now());
     let late = progress();
     let bar = late.counter();
@@ -98,7 +102,7 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
             let copy = asking.await.map_err(failed)?;
             let copy =
                 copy.map_err(|e| CliError::failed(format!("the running server gives no copy: {e}")))?;
-            back_up(copy, made, &place, &bar).await?
+            back_up(copy, made, &place, check, &bar).await?
         }
         FolderUser::Process(process) => {
             let why =
@@ -111,7 +115,7 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
                 tokio::task::spawn_blocking(move || EmbeddedStore::open(opened, EmbeddedOptions::default()));
             let store = opening.await.map_err(failed)??;
             let copy = LocalCopy::new(store.copy_now().map_err(failed)?);
-            let done = back_up(copy, made, &place, &bar).await;
+            let done = back_up(copy, made, &place, check, &bar).await;
             store.close().await;
             done?
         }
@@ -155,8 +159,10 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
         return match faults.len() {
             0 => Ok(Exit::Done),
             count => Err(CliError::failed(format!(
-                "the backup {name} has {}",
-                counted(count, "damaged or missing piece")
+                "the backup {name} has {}; `towpath backup {} --verify` makes a whole one, and writes again what the \
+                 data folder still has of these",
+                counted(count, "damaged or missing piece"),
+                place.address()
             ))),
         };
     }
@@ -193,10 +199,11 @@ async fn back_up(
     copy: impl CopySource + Send + 'static,
     made: Timestamp,
     place: &BackupPlace,
+    check: PieceCheck,
     bar: &ProgressBar,
 ) -> Result<BackupSummary, CliError> {
     let storage: Arc<dyn BackupStorage> = Arc::new(place.clone());
-    let done = backup::back_up(copy, made, None, &storage, &|bytes| bar.inc(bytes)).await;
+    let done = backup::back_up(copy, made, None, &storage, check, &|bytes| bar.inc(bytes)).await;
     done.map_err(failed)
 }
 

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt as _};
-use towpath_store::backup::{BackupStorage, StorageAccessError};
+use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt as _};
+use towpath_store::backup::{BackupStorage, StorageAccessError, StoredFile};
 
 use crate::export::PlaceAddress;
 use crate::export::objects::{open_storage, storage_reason};
@@ -82,7 +82,7 @@ impl BackupStorage for BackupPlace {
         got.bytes().await.map(Some).map_err(|e| self.failed(path, &e))
     }
 
-    async fn names(&self, folder: &str) -> Result<Vec<String>, StorageAccessError> {
+    async fn files(&self, folder: &str) -> Result<Vec<StoredFile>, StorageAccessError> {
         let found: Result<Vec<_>, _> = self.store.list(Some(&self.key(folder))).try_collect().await;
         let mut found = match found {
             Ok(found) => found,
@@ -90,7 +90,10 @@ impl BackupStorage for BackupPlace {
             Err(e) => return Err(self.failed(folder, &e)),
         };
         found.sort_by(|one, other| one.location.cmp(&other.location));
-        Ok(found.iter().filter_map(|file| file.location.filename().map(str::to_owned)).collect())
+        let file = |file: &ObjectMeta| {
+            Some(StoredFile { name: file.location.filename()?.to_owned(), size: file.size })
+        };
+        Ok(found.iter().filter_map(file).collect())
     }
 
     async fn remove(&self, path: &str) -> Result<(), StorageAccessError> {

@@ -49,9 +49,13 @@ pub(super) fn check_json(manifest: &Manifest, faults: &[String]) -> Value {
 }
 
 pub(super) fn backup_text(summary: &BackupSummary, place: &BackupPlace, took: Duration) -> String {
-    let BackupSummary { manifest, written, written_bytes } = summary;
+    let BackupSummary { manifest, written, mended, written_bytes } = summary;
+    let mended = match mended {
+        0 => String::new(),
+        count => format!(" ({count} of them damaged in the place)"),
+    };
     format!(
-        "backed up as {} in {}: {}, {}; {written} of {} pieces were new, {} on disk; {:.1} s",
+        "backed up as {} in {}: {}, {}; {written} of {} pieces were new{mended}, {} on disk; {:.1} s",
         manifest.name(),
         place.address(),
         counted(manifest.entries(), "entry"),
@@ -69,10 +73,10 @@ pub(super) fn backup_json(
     took: Duration,
     removed: Option<usize>,
 ) -> Value {
-    let BackupSummary { manifest, written, written_bytes } = summary;
+    let BackupSummary { manifest, written, mended, written_bytes } = summary;
     json!({
         "backup": manifest.name(), "place": place.address(), "entries": manifest.entries(), "bytes": manifest.bytes(),
-        "pieces": manifest.pieces.len(), "new_pieces": written, "written_bytes": written_bytes,
+        "pieces": manifest.pieces.len(), "new_pieces": written, "mended_pieces": mended, "written_bytes": written_bytes,
         "milliseconds": u64::try_from(took.as_millis()).unwrap_or(u64::MAX), "removed": removed,
     })
 }
