@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use towpath_client::sink::{SinkBatch, SinkEvent, SinkNotice, SinkObserver};
 use towpath_client::{FollowNotice, redact};
+use towpath_proto::FeedId;
+use towpath_proto::change::Seq;
 
 use crate::engine::sinks::{SinkEntry, SinkOutage, SinkRecord, SinkState};
 use crate::wall_clock;
@@ -62,9 +64,23 @@ impl SinkHealth {
         });
     }
 
+    /// Notes that everything was delivered.
+    pub(super) fn caught_up(&self) {
+        self.works(|_| {});
+    }
+
+    /// Notes up to where the destination has an own feed.
+    pub(super) fn note_position(&self, feed: &FeedId, seq: Seq) {
+        self.sink.update(|record| {
+            record.positions.insert(feed.to_string(), seq.to_string());
+        });
+    }
+
     /// Notes that the source answers; an error of the destination stays.
     pub(super) fn source_answers(&self) {
-        if self.is_source_failing.load(Ordering::Relaxed) {
+        let record = self.sink.record();
+        let is_idle = record.state == SinkState::Starting && record.error.is_none();
+        if is_idle || self.is_source_failing.load(Ordering::Relaxed) {
             self.works(|_| {});
         }
     }

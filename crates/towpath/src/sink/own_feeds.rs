@@ -14,6 +14,7 @@ use towpath_proto::{Change, FeedId, Op};
 use towpath_store::ReadLimit;
 
 use super::changes::ChangedFeeds;
+use super::health::SinkHealth;
 use crate::engine::Engine;
 use crate::engine::sinks::SinkEntry;
 use crate::stop::{Stop, stopped};
@@ -69,6 +70,7 @@ pub(super) struct OwnFeeds {
     pub(super) engine: Arc<Engine>,
     pub(super) sink: Arc<SinkEntry>,
     pub(super) opener: SinkOpener,
+    pub(super) health: SinkHealth,
     pub(super) changes: Arc<ChangedFeeds>,
     /// Last positions that were sent, of the feeds that were opened.
     pub(super) sent: HashMap<FeedId, SentPosition>,
@@ -97,12 +99,21 @@ impl OwnFeeds {
     }
 
     async fn copy_changes(&mut self, reloads: &mut watch::Receiver<u64>) -> Result<(), CopyError> {
+        let mut has_caught_up = false;
         loop {
+            let mut has_more = false;
             for feed in self.changes.take() {
                 if self.copy_feed(&feed).await? {
                     // After the other feeds: a long log must not hold them up.
                     self.changes.note([feed]);
+                    has_more = true;
                 }
+            }
+            if !has_more && !has_caught_up {
+                // A sink that has nothing to deliver works, although no batch says so.
+                self.opener.flush().await?;
+                self.health.caught_up();
+                has_caught_up = true;
             }
             tokio::select! {
                 () = self.changes.changed() => {}
@@ -161,6 +172,8 @@ impl OwnFeeds {
             ))
         })?;
         if kept.seq <= head && kept.log == self.log_identity(feed) {
+            // The record may be older: it is saved every few seconds.
+            self.health.note_position(feed, kept.seq);
             return Ok(SentPosition { seq: kept.seq, horizon: kept.horizon });
         }
         // A data folder that was lost, or brought back from an older copy.

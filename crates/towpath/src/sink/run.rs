@@ -220,7 +220,7 @@ impl SinkTask {
             });
         }
         let (engine, sink, changes) = (self.engine.clone(), self.sink.clone(), self.changes.clone());
-        let mut feeds = OwnFeeds { engine, sink, opener, changes, sent: HashMap::new() };
+        let mut feeds = OwnFeeds { engine, sink, opener, health, changes, sent: HashMap::new() };
         feeds.copy(stop).await.map_err(|e| match e {
             CopyError::Sink(failure) => FeedError::Sink(failure),
             CopyError::Store(e) => FeedError::Other(e.to_string()),
