@@ -218,7 +218,9 @@ fn a_receiver_that_is_gone_stops_its_sink_until_it_is_resumed() {
     let server = folder.serve();
     publish(&server, "a");
     wait_until("it has stopped", || sink(&server, "hook")["paused"] == true);
-    assert!(sink(&server, "hook")["error"]["message"].as_str().unwrap().contains("410"));
+    let message = sink(&server, "hook")["error"]["message"].clone();
+    let said = |part: &str| message.as_str().unwrap().contains(part);
+    assert!(said("410") && said("`towpath sink resume hook`"), "{message}");
     publish(&server, "b");
     status.store(204, Ordering::Relaxed);
     order(&server, "hook", "resume");
@@ -250,6 +252,23 @@ fn a_killed_server_knows_what_its_sinks_have() {
     assert_eq!(server.stop(), Some(0));
     works(&folder.serve());
     assert_eq!(delivered(&receiver), ["a"]);
+}
+
+/// A mistake of the configuration is tried again, so that mending it suffices.
+#[test]
+fn a_private_address_is_delivered_to_once_it_is_permitted() {
+    let receiver = CallbackServer::start(good);
+    let config = [FEED, &webhook("hook", &receiver.url("/hook"))].concat();
+    let folder = TestFolder::new(&config.replace("allow_private = true", ""));
+    let server = folder.serve();
+    publish(&server, "a");
+    wait_until("it fails", || sink(&server, "hook")["error"]["message"].is_string());
+    let state = sink(&server, "hook");
+    assert!(state["error"]["message"].as_str().unwrap().contains("set allow_private"), "{state}");
+    assert_eq!((&state["state"], &state["paused"]), (&json!("waiting"), &json!(false)), "{state}");
+    folder.write("towpath.toml", config.as_bytes());
+    assert!(folder.run(&["reload"]).status.success());
+    wait_for_items(&receiver, &["a"]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use http::Method;
 use tokio::time::Instant;
 use towpath_client::sink::{RefusedItem, Sink, SinkBatch, SinkError};
-use towpath_client::{CallbackClient, CallbackOptions, Transport, redact};
+use towpath_client::{CallbackClient, CallbackError, CallbackOptions, Transport, redact};
 
 use self::message::{LineHash, Message, MessageLine, divide};
 pub use self::signature::{SecretError, WebhookSecret, signed_headers};
@@ -154,11 +154,13 @@ impl WebhookSink {
             CallbackOptions { allow_private, timeout, idle_connections: 2, ..CallbackOptions::default() };
         let client = CallbackClient::new(limits).map_err(|e| SinkError::refused(e.to_string()))?;
         let client = client.with_transport(self.transport.clone());
-        client.check(&self.to.url).map_err(|e| {
-            SinkError::refused(format!(
+        client.check(&self.to.url).map_err(|e| match e {
+            // Tried again: the configuration may permit it by then.
+            CallbackError::NotPublic(_) => SinkError::unavailable(format!(
                 "cannot deliver to {}: {e}; set allow_private to deliver to a private address",
                 self.to
-            ))
+            )),
+            e => SinkError::refused(format!("cannot deliver to {}: {e}", self.to)),
         })?;
         Ok(self.client.insert(client).clone())
     }
@@ -209,7 +211,7 @@ impl WebhookSink {
         if self.failing_before.saturating_add(since.elapsed()) >= self.to.options.give_up {
             let hours = self.to.options.give_up.as_secs() / 3600;
             return SinkError::refused(format!(
-                "gave up on {shown} after {hours} hours, because {reason}; nothing is lost: resume it once it is well"
+                "gave up on {shown} after {hours} hours, because {reason}; nothing is lost"
             ));
         }
         SinkError::Unavailable {

@@ -65,8 +65,10 @@ impl Attempts {
                 }
                 status => (reason_of(status, response), response.retry_after),
             },
-            Err(error @ (CallbackError::NotPublic(_) | CallbackError::Url(_))) => {
-                return Verdict::Gone(format!("{error}; set allow_private to deliver to a private address"));
+            Err(error @ CallbackError::Url(_)) => return Verdict::Gone(error.to_string()),
+            // A name that is resolved anew, or another configuration, may lead to a permitted address.
+            Err(error @ CallbackError::NotPublic(_)) => {
+                (format!("{error}; set allow_private to deliver to a private address"), None)
             }
             Err(error) => (error.to_string(), None),
         };
@@ -166,11 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn gone_is_for_good() {
+    fn gone_is_for_good_and_a_private_address_is_not() {
         assert!(matches!(Attempts::default().judge(&answer(410), 5, 0), Verdict::Gone(_)));
         let private = towpath_proto::address::check([127, 0, 0, 1].into()).unwrap_err();
         let verdict = Attempts::default().judge(&Err(private.into()), 1, 0);
-        assert!(matches!(&verdict, Verdict::Gone(reason) if reason.contains("allow_private")), "{verdict:?}");
+        assert!(
+            matches!(&verdict, Verdict::Retry { reason, .. } if reason.contains("allow_private")),
+            "{verdict:?}"
+        );
     }
 
     #[test]

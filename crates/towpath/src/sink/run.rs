@@ -117,6 +117,9 @@ impl SinkTask {
             match self.attempt(lease, &mut orders, stop, control.resends).await {
                 AttemptEnd::Stopped => failures = 0,
                 AttemptEnd::Pause(reason) => {
+                    let name = &self.sink.config.name;
+                    let reason =
+                        format!("{reason}; once that is mended, `towpath sink resume {name}` goes on");
                     let paused = SinkControl { paused: true, reason: Some(reason.clone()), ..control };
                     SinkHealth::new(self.sink.clone()).failed(SinkState::Paused, &reason, None);
                     if let Err(e) = orders::save(&self.engine, &self.sink, &paused, conditions(lease)).await {
