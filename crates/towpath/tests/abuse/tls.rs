@@ -184,6 +184,17 @@ fn a_reload_takes_another_certificate_and_other_limits() {
     std::fs::copy(dir.path("other.pem"), dir.path("trusted.pem")).unwrap();
     assert_eq!(status(&dir, &server, "/feeds/new", &[]), "200");
     assert!(stdout(&dir.run(&["reload"])).contains("no feed changed"));
+
+    // Files that were replaced under their names are read, too.
+    std::fs::copy(dir.path("key.pem"), dir.path("other.key")).unwrap();
+    for part in ["other.key", "cannot use [server.tls] cert"] {
+        let refused = dir.run(&["reload"]);
+        let message = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{message}");
+        assert!(message.contains("nothing changes") && message.contains(part), "{part}: {message}");
+        dir.write("other.pem", b"");
+    }
+    assert_eq!(status(&dir, &server, "/feeds/new", &[]), "200");
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub(super) struct Reloader {
 struct Prepared {
     new: Config,
     plan: FeedPlan,
-    /// Certificate and key, if another `[server.tls]` names them.
+    /// Certificate and key, if this server has TLS.
     tls: Option<LoadedTls>,
     /// `[alerts]`, if it differs.
     alerts: Option<Option<Arc<AlertSettings>>>,
@@ -97,7 +97,7 @@ impl Reloader {
             tracing::error!(error = %e, "nothing changes, and the tokens stay as they were");
         })?;
         // Read before anything changes: a certificate that does not fit its key refuses the whole configuration.
-        let tls = self.changed_tls(&new).await.inspect_err(|e| {
+        let tls = self.read_tls(&new).await.inspect_err(|e| {
             tracing::error!(error = %e, "nothing changes, and the earlier certificate stays in use");
         })?;
         let alerts = self.changed_alerts(&new).inspect_err(|e| {
@@ -164,14 +164,10 @@ impl Reloader {
         left
     }
 
-    /// Reads the certificate and the key of another `[server.tls]`, if this server has one.
-    async fn changed_tls(&self, new: &Config) -> Result<Option<LoadedTls>, String> {
+    /// Reads the certificate and the key, if this server has TLS. Files of the same name may have other contents.
+    async fn read_tls(&self, new: &Config) -> Result<Option<LoadedTls>, String> {
         // Whether it serves TLS at all is decided once, like the addresses that it listens on.
-        let files = new
-            .server
-            .tls
-            .clone()
-            .filter(|files| self.current.server.tls.as_ref().is_some_and(|current| current != files));
+        let files = new.server.tls.clone().filter(|_| self.current.server.tls.is_some());
         let Some(files) = files else { return Ok(None) };
         let read = tokio::task::spawn_blocking(move || TlsIdentity::read(files)).await;
         let loaded = read.map_err(|e| e.to_string())?;
