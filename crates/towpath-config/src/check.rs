@@ -16,6 +16,7 @@ use super::problems::{Problems, all_of};
 use super::secret::Secret;
 use super::server::ServerConfig;
 use super::source::{LimitsConfig, SourceConfig, SourceFormat};
+use super::token::TokenDigest;
 
 /// Shortest interval that the program keeps.
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -76,6 +77,11 @@ impl ServerConfig {
         // `Authorization: Bearer ` without a token would match.
         let is_open = self.tokens.iter().any(Secret::is_blank);
         problems.ensure(!is_open, "tokens", "tokens: an empty token would let everybody publish");
+        let hashes = self.tokens.iter().map(TokenDigest::check_configured);
+        let hashes = hashes
+            .enumerate()
+            .map(|(index, checked)| checked.map_err(|e| format!("tokens: number {}: {e}", index + 1)));
+        problems.check("tokens", all_of(hashes).map(drop));
         if let Some(access_log) = &self.access_log {
             access_log.check(problems);
         }

@@ -8,6 +8,7 @@ use towpath_proto::smart::filter::Filter;
 use super::access::FilterConfig;
 use super::feed::{FeedConfig, FeedVisibility};
 use super::problems::Problems;
+use super::token::TokenDigest;
 
 /// Gives each filter the readers of the feed that it filters, unless its own configuration says who may read it.
 ///
@@ -35,6 +36,8 @@ pub(super) fn check_readers(feed: &FeedConfig, problems: &mut Problems) {
         if reader.token.is_blank() {
             problems.add("readers", "readers: an empty token would let everybody read");
         }
+        let checked = TokenDigest::check_configured(&reader.token);
+        problems.check("readers", checked.map_err(|e| format!("readers: number {}: {e}", index + 1)));
         // Two entries with one token would leave open which filter applies.
         if feed.readers[..index].iter().any(|earlier| earlier.token == reader.token) {
             problems.add("readers", format!("readers: number {} has the token of an earlier one", index + 1));

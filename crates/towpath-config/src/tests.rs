@@ -101,6 +101,12 @@ fn errors_name_the_place() {
     assert!(error("[[feed]]\nid = \"aa\"\n[feed.source]\n").contains("neither"));
     assert!(error("[server]\nbase_url = \"ftp://x\"\n").contains("ftp://x"));
     assert!(error("[server]\ntokens = [\"\"]\n").contains("empty token"));
+    // A mistyped hash would be a token that anybody can read who sees the file.
+    let mistyped = error("[server]\ntokens = [\"sha256:zz\"]\n");
+    assert!(mistyped.contains("64 hexadecimal digits") && !mistyped.contains("zz"), "{mistyped}");
+    assert!(mistyped.contains("line 2"), "{mistyped}");
+    let mistyped = error("[[feed]]\nid = \"aa\"\nreaders = [\"one\", \"sha256:zz\"]\n");
+    assert!(mistyped.contains("64 hexadecimal digits") && mistyped.contains("line 3"), "{mistyped}");
     assert!(error("[server\n").contains("line 1"));
     let json = "[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"x\"\nformat = \"json\"\n";
     assert!(error(json).contains("[feed.source.json]"));

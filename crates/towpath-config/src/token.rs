@@ -114,6 +114,16 @@ impl TokenDigest {
         Self::parse(text.expose()).unwrap_or_else(|| Self::of(text.expose()))
     }
 
+    /// Checks a token of the configuration: one that begins as a hash and is none would be a token that the file shows.
+    pub(super) fn check_configured(text: &Secret) -> Result<(), String> {
+        if text.expose().starts_with(HASH_PREFIX) && Self::parse(text.expose()).is_none() {
+            return Err(format!(
+                "{HASH_PREFIX} is not followed by 64 hexadecimal digits; `towpath token hash` makes a hash of a token"
+            ));
+        }
+        Ok(())
+    }
+
     /// Parses `sha256:` and 64 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         let mut digest = [0; 32];
