@@ -74,6 +74,48 @@ fn tail_begins_with_the_last_changes_and_goes_on() {
     assert!(unknown.status.code() == Some(1) && said.contains("notes"), "{unknown:?}");
 }
 
+/// A result that cannot be written is an error, unless its reader has seen enough.
+#[test]
+fn a_full_disk_behind_standard_output_is_told() {
+    let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    assert!(dir.run(&["put", "notes", "a", "--title", "A"]).status.success());
+    assert!(dir.run(&["put", "notes", "a", "--title", "B"]).status.success());
+    for args in [
+        &["config", "example"][..],
+        &["config", "schema"],
+        &["config", "check"],
+        &["config", "check", "--format", "json"],
+        &["status"],
+        &["status", "--format", "json"],
+        &["diff", "notes", "a"],
+        &["put", "notes", "a", "--title", "C", "--format", "json"],
+        &["backup", "copies", "--format", "json"],
+        &["restore", "copies", "--list"],
+        &["restore", "copies", "--check"],
+        &["completions", "bash"],
+        &["verify"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let run = |out: Stdio| {
+            let mut command = dir.command(args);
+            command
+                .stdin(Stdio::null())
+                .stdout(out)
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+                .wait_with_output()
+        };
+        let output = run(full.into()).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("standard output"), "{args:?}: {}", stderr(&output));
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = run(writer.into()).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
+    }
+}
+
 #[test]
 fn a_watched_status_is_printed_again() {
     let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::progress::patiently;
-use super::style::print_success;
+use super::style::{print_output, print_success};
 use crate::alerts::{AlertDestination, AlertNotice, AlertSenders};
 
 #[derive(Debug, Subcommand)]
@@ -27,14 +27,14 @@ pub(crate) async fn alerts(command: &AlertsCommand) -> Result<Exit, CliError> {
     for destination in senders.destinations() {
         let name = destination.name();
         if destination == AlertDestination::Feed {
-            print_success(&format!("{name}: the running server publishes alerts in _events"));
+            print_success(&format!("{name}: the running server publishes alerts in _events"))?;
             continue;
         }
         let sending = senders.send(None, destination, &notice);
         match patiently("sending the message", sending).await {
-            Ok(()) => print_success(&format!("{name}: sent")),
+            Ok(()) => print_success(&format!("{name}: sent"))?,
             Err(error) => {
-                println!("{name}: {error}");
+                print_output(format!("{name}: {error}\n"))?;
                 failed.push(name);
             }
         }

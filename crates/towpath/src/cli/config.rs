@@ -1,13 +1,11 @@
 //! `towpath config`: checks the configuration, and prints what is known of its keys.
 
-use std::io::Write as _;
-
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
-use super::style::OutputFormat;
+use super::style::{OutputFormat, print_output};
 use crate::alerts::AlertSettings;
 use crate::config::{self, Config, ConfigError, ConfigProblem};
 use crate::engine;
@@ -43,8 +41,7 @@ pub(crate) fn config(command: &ConfigCommand) -> Result<Exit, CliError> {
         ConfigCommand::Reference => config::reference(),
         ConfigCommand::Schema => format!("{:#}\n", config::json_schema()),
     };
-    // A closed standard output, as with `head`, is not an error.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    print_output(text)?;
     Ok(Exit::Done)
 }
 
@@ -62,8 +59,7 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
         (OutputFormat::Text, Ok(_)) => return Err(CliError::usage(faults.join("\n"))),
         (OutputFormat::Text, Err(_)) => return loaded.map(|_| Exit::Done).map_err(CliError::from),
     };
-    // The result is in the exit code even if standard output is closed.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    print_output(text)?;
     Ok(if loaded.is_ok() && faults.is_empty() { Exit::Done } else { Exit::Usage })
 }
 

@@ -1,7 +1,5 @@
 //! `towpath diff`: what differs between two versions of an item.
 
-use std::io::Write as _;
-
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +9,7 @@ use towpath_proto::{FeedId, Item};
 
 use super::error::{CliError, Exit};
 use super::publish_target::{PublishTarget, TargetArgs, feed_id, known_feed};
-use super::style::{Colour, OutputFormat, Painter, now_on_terminal, shown_time};
+use super::style::{Colour, OutputFormat, Painter, now_on_terminal, print_output, shown_time};
 use super::terminal::plain;
 use crate::engine::item_versions::{ItemVersion, ItemVersions, version, versions};
 use crate::server::console::difference::{FieldDifference, LineKind, compare};
@@ -45,8 +43,7 @@ pub(crate) async fn diff(args: DiffArgs) -> Result<Exit, CliError> {
     let target = args.target.open().await?;
     let printed = compared(&args, &target, &feed).await;
     target.close().await;
-    // A closed standard output, as with `head`, is not an error.
-    let _ = std::io::stdout().lock().write_all(printed?.as_bytes());
+    print_output(printed?)?;
     Ok(Exit::Done)
 }
 

@@ -1,6 +1,5 @@
 //! `towpath feed`: feeds of a running server that are made and removed over HTTP.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -8,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::error::{CliError, Exit};
 use super::publish_target::{PublishTarget, ServerClient, TargetArgs, feed_id};
-use super::style::{OutputFormat, now_on_terminal, print_result, shown_time, table};
+use super::style::{OutputFormat, now_on_terminal, print_output, print_result, shown_time, table};
 use super::terminal::plain;
 
 #[derive(Debug, Subcommand)]
@@ -82,8 +81,7 @@ pub(crate) async fn feed(command: FeedCommand) -> Result<Exit, CliError> {
                 OutputFormat::Json => format!("{}\n", json!({ "feeds": feeds })),
                 OutputFormat::Text => list(&feeds),
             };
-            // A closed standard output, as with `head`, is not an error.
-            let _ = std::io::stdout().lock().write_all(text.as_bytes());
+            print_output(text)?;
         }
         FeedCommand::Add(args) => {
             let (id, settings) = (feed_id(&args.feed)?, settings(&args)?);
@@ -92,7 +90,7 @@ pub(crate) async fn feed(command: FeedCommand) -> Result<Exit, CliError> {
                 args.format,
                 &format!("feed {id} is served: publish to it, or let its source be polled"),
                 &made,
-            );
+            )?;
         }
         FeedCommand::Remove(args) => {
             let id = feed_id(&args.feed)?;
@@ -101,7 +99,7 @@ pub(crate) async fn feed(command: FeedCommand) -> Result<Exit, CliError> {
                 args.format,
                 &format!("feed {id} is removed; its log stays in the data folder"),
                 &removed,
-            );
+            )?;
         }
     }
     Ok(Exit::Done)

@@ -46,7 +46,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<Exit, CliError> {
     let option =
         if args.config == Path::new(DEFAULT_FILE) { String::new() } else { format!(" --config {file}") };
     let feeds = counted(feeds.len().max(1), "feed");
-    print_success(&format!("wrote {file} with {feeds}; start the server with: towpath serve{option}"));
+    print_success(&format!("wrote {file} with {feeds}; start the server with: towpath serve{option}"))?;
     Ok(Exit::Done)
 }
 

@@ -1,12 +1,12 @@
 //! `towpath completions` and `towpath man`: descriptions of the commands for shells and `man`, made from the commands.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Command};
 use clap_complete::Shell;
 
 use super::error::{CliError, Exit};
+use super::style::print_output;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
@@ -22,12 +22,11 @@ pub(crate) struct ManArgs {
 }
 
 /// Prints the completions of a shell.
-pub(crate) fn completions(args: &CompletionsArgs, mut program: Command) -> Exit {
+pub(crate) fn completions(args: &CompletionsArgs, mut program: Command) -> Result<Exit, CliError> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut program, "towpath", &mut text);
-    // A closed standard output is not an error.
-    let _ = std::io::stdout().lock().write_all(&text);
-    Exit::Done
+    print_output(text)?;
+    Ok(Exit::Done)
 }
 
 /// Writes a manual page for each command.

@@ -206,7 +206,7 @@ async fn run_command(command: Subcommands) -> Result<Exit, CliError> {
         Subcommands::Alerts(command) => alerts::alerts(&command).await,
         Subcommands::Init(args) => init::init(&args),
         Subcommands::Reload(args) => reload::reload(&args).await,
-        Subcommands::Completions(args) => Ok(manual::completions(&args, Cli::command())),
+        Subcommands::Completions(args) => manual::completions(&args, Cli::command()),
         Subcommands::Man(args) => manual::man(&args, Cli::command()),
         Subcommands::Config(command) => config::config(&command),
         Subcommands::Feed(command) => feed::feed(command).await,

@@ -83,7 +83,7 @@ pub(crate) async fn put(args: PutArgs) -> Result<Exit, CliError> {
     target.close().await;
     let receipt = published?;
     let line = json!({ "feed": feed, "id": id, "op": "put", "receipt": receipt });
-    print_result(args.format, &receipt.of_put(feed.as_str(), &id), &line);
+    print_result(args.format, &receipt.of_put(feed.as_str(), &id), &line)?;
     Ok(Exit::Done)
 }
 
@@ -96,7 +96,7 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, CliError> {
     let receipt = deleted?;
     let line = json!({ "feed": feed, "id": args.id, "op": "delete", "receipt": receipt });
     let text = format!("deleted item {} from feed {feed}: change {}", plain(&args.id), receipt.last);
-    print_result(args.format, &text, &line);
+    print_result(args.format, &text, &line)?;
     Ok(Exit::Done)
 }
 
@@ -108,7 +108,7 @@ pub(crate) async fn import(args: ImportArgs) -> Result<Exit, CliError> {
     target.close().await;
     let receipt = imported?;
     let line = json!({ "feed": feed, "receipt": receipt });
-    print_result(args.format, &receipt.of_import(feed.as_str()), &line);
+    print_result(args.format, &receipt.of_import(feed.as_str()), &line)?;
     Ok(Exit::Done)
 }
 

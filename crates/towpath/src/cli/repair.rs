@@ -1,7 +1,6 @@
 //! `towpath repair`: rebuilds the indexes of the data folder from its log, and names what is lost.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use towpath_store::embedded::{
 
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
-use super::style::{OutputFormat, print_done};
+use super::style::{OutputFormat, print_done, print_output};
 use super::terminal::{plain, visible_json};
 use super::verify::{FolderCheck, check, draw, open_folder};
 use crate::plural::counted;
@@ -56,7 +55,7 @@ pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
     if let Some(sound) = before.filter(FolderCheck::is_sound) {
         let text =
             format!("no damage found in {}: nothing to repair\n", plain(&folder.display().to_string()));
-        print(args, &text, &sound.nothing_to_repair(), &sound);
+        print(args, &text, &sound.nothing_to_repair(), &sound)?;
         return Ok(Exit::Done);
     }
     let progress = Arc::new(VerifyProgress::default());
@@ -76,7 +75,8 @@ pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
             return Err(error);
         }
     };
-    print(args, &as_text(&report, &after), &report, &after);
+    // The repair takes its place even if its result cannot be told.
+    let printed = print(args, &as_text(&report, &after), &report, &after);
     let is_whole = report.lost.is_empty() && report.lost_rows.is_empty() && after.is_sound();
     let ending = if args.dry_run {
         repair.discard()?;
@@ -87,6 +87,7 @@ pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
         format!("the folder as it was is {}; remove it once it is not needed", kept.display())
     };
     print_done(&plain(&ending));
+    printed?;
     if is_whole {
         return Ok(Exit::Done);
     }
@@ -113,13 +114,13 @@ async fn finish(building: &Path, report: &mut RepairReport) -> Result<FolderChec
     check(store).await.map_err(|e| CliError::failed(e.to_string()))
 }
 
-/// Prints the result. The exit code has it even if this cannot be written.
-fn print(args: &RepairArgs, text: &str, report: &RepairReport, after: &FolderCheck) {
+/// Prints the result.
+fn print(args: &RepairArgs, text: &str, report: &RepairReport, after: &FolderCheck) -> Result<(), CliError> {
     let text = match args.format {
         OutputFormat::Text => text.as_bytes().to_vec(),
         OutputFormat::Json => visible_json(format!("{}\n", as_json(report, after)).into_bytes()),
     };
-    let _ = std::io::stdout().lock().write_all(&text);
+    print_output(text)
 }
 
 /// Describes what was rebuilt, what is lost and what is left.

@@ -16,7 +16,7 @@ use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::open;
 use super::progress::{LateBar, PUBLISHING, patiently};
-use super::style::OutputFormat;
+use super::style::{OutputFormat, written};
 use super::terminal::plain;
 use crate::engine::Engine;
 use crate::engine::roles::Lease;
@@ -45,11 +45,10 @@ pub(crate) async fn run(args: &RunArgs) -> Result<Exit, CliError> {
     engine.store.close().await;
     // Polls finish in any order; the table should not.
     rows.sort_by(|a, b| a.feed.cmp(&b.feed));
-    // The polls are done even if standard output is closed.
-    let _ = match args.format {
+    written(match args.format {
         OutputFormat::Text => print(&rows),
         OutputFormat::Json => print_json(&rows),
-    };
+    })?;
     let failed = rows.iter().any(|row| row.polled.error.is_some());
     Ok(if failed { Exit::Failed } else { Exit::Done })
 }

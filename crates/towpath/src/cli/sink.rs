@@ -1,14 +1,12 @@
 //! `towpath sink`: the sinks of a running server.
 
-use std::io::Write as _;
-
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::Value;
 
 use super::error::{CliError, Exit};
 use super::publish_target::{PublishTarget, ServerClient, TargetArgs};
-use super::style::{self, OutputFormat, now_on_terminal, shown_time};
+use super::style::{self, OutputFormat, now_on_terminal, print_output, shown_time};
 use super::terminal::plain;
 use crate::plural::counted;
 
@@ -80,8 +78,7 @@ pub(crate) async fn sink(command: &SinkCommand) -> Result<Exit, CliError> {
             }
         }
     };
-    // A closed standard output, as with `head`, is not an error.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    print_output(text)?;
     Ok(Exit::Done)
 }
 

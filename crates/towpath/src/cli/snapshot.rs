@@ -1,6 +1,5 @@
 //! `towpath snapshot`: creates a snapshot of a feed's live items, from which new followers bootstrap.
 
-use std::io::Write as _;
 use std::sync::Arc;
 
 use clap::Args;
@@ -9,6 +8,7 @@ use towpath_proto::FeedId;
 use super::error::{CliError, Exit};
 use super::progress::patiently;
 use super::publish_target::{PublishTarget, TargetArgs, feed_id, known_feed};
+use super::style::print_output;
 use crate::engine::Engine;
 use crate::protocols::replication::snapshot;
 
@@ -32,8 +32,7 @@ pub(crate) async fn snapshot(args: SnapshotArgs) -> Result<Exit, CliError> {
     };
     let url = patiently("making the snapshot", making).await;
     target.close().await;
-    // A closed standard output does not undo the snapshot.
-    let _ = writeln!(std::io::stdout().lock(), "{}", url?);
+    print_output(format!("{}\n", url?))?;
     Ok(Exit::Done)
 }
 

@@ -12,7 +12,7 @@ use super::error::{CliError, Exit};
 use super::open;
 use super::publish_target::{FoundTarget, PublishTarget, TargetArgs};
 use super::sink;
-use super::style::{Colour, OutputFormat, Painter, now_on_terminal, shown_time as shown};
+use super::style::{Colour, OutputFormat, Painter, now_on_terminal, shown_time as shown, written};
 use super::terminal::plain;
 use crate::source::status::{cluster_json, feed_json, node_problems, sinks_json};
 
@@ -50,8 +50,7 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<Exit, CliError> {
         return watch(args).await;
     }
     let status = read(args.target.open().await?).await?;
-    // A closed standard output, as with `head`, is not an error.
-    let _ = show(args, &status);
+    written(show(args, &status))?;
     Ok(if status.problems.is_empty() { Exit::Done } else { Exit::Failed })
 }
 
@@ -63,7 +62,8 @@ async fn watch(args: &StatusArgs) -> Result<Exit, CliError> {
         if std::io::stdout().is_terminal() {
             print!("{CLEAR}");
         }
-        if show(args, &status).is_err() {
+        if let Err(e) = show(args, &status) {
+            written(Err(e))?;
             return Ok(if status.problems.is_empty() { Exit::Done } else { Exit::Failed });
         }
         let mut was_cut_off = false;

@@ -1,11 +1,13 @@
 //! Manners of the output: colours on terminals only, times and notes for people.
 
-use std::io::{IsTerminal, Write as _};
+use std::io::{self, IsTerminal, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use jiff::Timestamp;
 use serde_json::Value;
+
+use super::error::CliError;
 
 /// True after `--quiet`.
 // One command runs in a process, and its option counts for all of it.
@@ -38,22 +40,41 @@ pub(super) fn print_done(text: &str) {
     }
 }
 
-/// Prints a message about success to standard output, which those read who run a command for it.
-pub(super) fn print_success(text: &str) {
-    if !is_quiet() {
-        // The work is done even if standard output is closed.
-        let _ = writeln!(std::io::stdout().lock(), "{text}");
+/// Writes the output of a command to standard output.
+///
+/// # Errors
+///
+/// All but a closed pipe: its reader, such as `head`, has what it wants.
+pub(super) fn print_output(output: impl AsRef<[u8]>) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    written(out.write_all(output.as_ref()).and_then(|()| out.flush()))
+}
+
+/// Returns the error of a write to standard output, unless its pipe was closed.
+pub(super) fn written(result: io::Result<()>) -> Result<(), CliError> {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(CliError::failed(format!("cannot write to standard output: {e}")))
+        }
+        _ => Ok(()),
     }
+}
+
+/// Prints a message about success to standard output, which those read who run a command for it.
+pub(super) fn print_success(text: &str) -> Result<(), CliError> {
+    if is_quiet() { Ok(()) } else { print_output(format!("{text}\n")) }
 }
 
 /// Prints the result of a command that changed something: words for people on standard error, or a receipt for programs
 /// on standard output.
 // Standard output is for what programs read, in every command.
-pub(super) fn print_result(format: OutputFormat, text: &str, receipt: &Value) {
+pub(super) fn print_result(format: OutputFormat, text: &str, receipt: &Value) -> Result<(), CliError> {
     match format {
-        OutputFormat::Text => print_done(text),
-        // The change is made even if standard output is closed.
-        OutputFormat::Json => drop(writeln!(std::io::stdout().lock(), "{receipt}")),
+        OutputFormat::Text => {
+            print_done(text);
+            Ok(())
+        }
+        OutputFormat::Json => print_output(format!("{receipt}\n")),
     }
 }
 

@@ -1,7 +1,6 @@
 //! `towpath verify`: checks the data folder against itself.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use towpath_store::{ReadError, Store as _};
 use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::progress::{LateBar, OPENING, patiently};
+use super::style::print_output;
 use super::terminal::{plain, visible_json};
 use crate::config::ServerConfig;
 use crate::engine::finding::{Finding, Findings};
@@ -121,8 +121,7 @@ pub(crate) async fn verify(args: &VerifyArgs) -> Result<Exit, CliError> {
         VerifyFormat::Text => as_text(&checked),
         VerifyFormat::Json => as_json(&checked),
     };
-    // The result is in the exit code even if standard output is closed.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    print_output(text)?;
     if checked.is_sound() {
         return Ok(Exit::Done);
     }

@@ -10,7 +10,6 @@ mod restore;
 mod socket;
 mod stream;
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,7 +27,7 @@ use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::progress::LateBar;
 use super::running_server::{FolderUser, user_of};
-use super::style::{OutputFormat, print_done, print_result};
+use super::style::{OutputFormat, print_done, print_output, print_result};
 use crate::config::ServerConfig;
 use crate::plural::counted;
 
@@ -128,7 +127,7 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
     };
     // The backup is made, whatever became of the older ones.
     let receipt = report::backup_json(&summary, &place, took, removed.as_ref().ok().copied().flatten());
-    print_result(args.format, &report::backup_text(&summary, &place, took), &receipt);
+    print_result(args.format, &report::backup_text(&summary, &place, took), &receipt)?;
     if let (OutputFormat::Text, Some(removed)) = (args.format, removed.map_err(failed)?) {
         print_done(&format!("removed {}", counted(removed, "older backup")));
     }
@@ -154,8 +153,7 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
             OutputFormat::Text => report::check_text(&manifest, &faults),
             OutputFormat::Json => format!("{}\n", report::check_json(&manifest, &faults)),
         };
-        // The result is in the exit code even if standard output is closed.
-        let _ = std::io::stdout().write_all(text.as_bytes());
+        print_output(text)?;
         return match faults.len() {
             0 => Ok(Exit::Done),
             count => Err(CliError::failed(format!(
@@ -191,7 +189,7 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
         HumanBytes(bytes),
         begin.elapsed().as_secs_f64()
     );
-    print_result(args.format, &text, &restored);
+    print_result(args.format, &text, &restored)?;
     Ok(Exit::Done)
 }
 
@@ -222,8 +220,7 @@ async fn list(place: &BackupPlace, format: OutputFormat) -> Result<Exit, CliErro
         OutputFormat::Text => report::list_text(&whole, &damaged),
         OutputFormat::Json => format!("{}\n", report::list_json(&whole, &damaged)),
     };
-    // The reader of a pipe may have exited.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    print_output(text)?;
     Ok(Exit::Done)
 }
 

@@ -96,6 +96,6 @@ async fn located(fetcher: &Fetcher, url: &Url, protocol: Protocol) -> String {
 /// Prints the report of a complete check.
 fn print(args: &CheckArgs, url: &str, protocol: &str, report: Option<&Report>) -> Result<Exit, CliError> {
     let report = report.ok_or_else(|| CliError::failed("the check was stopped before it was complete"))?;
-    write_out(&render(args.format, &CheckResult { url, protocol, report })?);
+    write_out(&render(args.format, &CheckResult { url, protocol, report })?)?;
     Ok(if report.conforms() { Exit::Done } else { Exit::Failed })
 }

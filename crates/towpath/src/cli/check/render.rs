@@ -1,11 +1,10 @@
 //! A report in the format that the user asked for.
 
-use std::io::Write as _;
-
 use serde::Serialize;
 use towpath_proto::report::Report;
 
 use super::super::error::CliError;
+use super::super::style::print_output;
 use super::super::terminal::visible_json;
 use super::args::ReportFormat;
 use super::junit::as_junit;
@@ -25,12 +24,9 @@ pub(super) fn render(format: ReportFormat, result: &CheckResult<'_>) -> Result<S
 }
 
 /// Writes to standard output.
-pub(super) fn write_out(text: &str) {
-    // A reader may close the pipe early, as `head` does; the exit code still tells the result.
-    let mut out = std::io::stdout().lock();
+pub(super) fn write_out(text: &str) -> Result<(), CliError> {
     // The report names the URL that the user named, perhaps with a password.
-    let text = towpath_client::redact::credentials(text);
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    print_output(towpath_client::redact::credentials(text))
 }
 
 fn as_json(result: &CheckResult<'_>) -> serde_json::Result<String> {

@@ -54,7 +54,7 @@ pub(super) async fn watch(
                 changed(args.format, &result, &changes(before, &report))?
             }
             _ => render(args.format, &result)?,
-        });
+        })?;
         if let Some(path) = &args.state {
             save(path, &result)?;
         }

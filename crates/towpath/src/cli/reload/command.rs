@@ -60,7 +60,7 @@ async fn outcome(folder: &Path, before: &str, process: String) -> Result<Exit, C
             && let Some((_, status, message)) = split(&after)
         {
             return if status == "ok" {
-                print_success(message);
+                print_success(message)?;
                 Ok(Exit::Done)
             } else {
                 Err(CliError::failed(message.to_owned()))
