@@ -74,6 +74,23 @@ fn tail_begins_with_the_last_changes_and_goes_on() {
     assert!(unknown.status.code() == Some(1) && said.contains("notes"), "{unknown:?}");
 }
 
+/// Numbers, the order of members and repeated ones are as they were published.
+#[test]
+fn tail_prints_content_as_it_is() {
+    let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    let server = dir.serve();
+    let content = r#"{"z":12345678901234567890123,"a":1e2,"f":0.10000000000000000555,"a":3}"#;
+    let json = [("content-type", "application/json")];
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &json, content.as_bytes()).status, 201);
+    let tail = || stdout(&dir.run(&["tail", "notes", "--once", "--format", "json"]));
+    let served = tail();
+    assert!(served.contains(content), "{served}");
+    assert_eq!(server.stop(), Some(0));
+    let read = tail();
+    assert!(read.contains(content), "{read}");
+    assert_eq!(stdout(&dir.run(&["tail", "notes", "-n", "0", "--once"])), "");
+}
+
 /// A result that cannot be written is an error, unless its reader has seen enough.
 #[test]
 fn a_full_disk_behind_standard_output_is_told() {
@@ -87,6 +104,7 @@ fn a_full_disk_behind_standard_output_is_told() {
         &["config", "check", "--format", "json"],
         &["status"],
         &["status", "--format", "json"],
+        &["tail", "notes", "--once"],
         &["diff", "notes", "a"],
         &["put", "notes", "a", "--title", "C", "--format", "json"],
         &["backup", "copies", "--format", "json"],

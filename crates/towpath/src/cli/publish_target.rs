@@ -6,6 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use http::{Method, header};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use towpath_client::publish::problem_detail;
 use towpath_client::{FetchOptions, Fetcher, FullResponse};
@@ -259,8 +261,8 @@ impl ServerClient {
         Ok(serde_json::from_slice(&response.body).unwrap_or_default())
     }
 
-    /// Returns the lines of a feed's items for a query.
-    pub(super) async fn lines(&self, feed: &FeedId, query: &str) -> Result<Vec<Value>, CliError> {
+    /// Returns the lines of a feed's items for a query, as they were sent.
+    pub(super) async fn lines(&self, feed: &FeedId, query: &str) -> Result<Vec<Box<RawValue>>, CliError> {
         let url = format!("{}/feeds/{feed}/items?{query}", self.base);
         let body = self.read(&url).await?;
         let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -271,8 +273,8 @@ impl ServerClient {
     /// Returns the position at which a feed ends.
     pub(super) async fn end_of(&self, feed: &FeedId) -> Result<String, CliError> {
         let latest = self.lines(feed, "order=-modified&as=line&timeout=0&max=1").await?;
-        if let Some(position) = latest.first().and_then(|change| change["position"].as_str()) {
-            return Ok(position.to_owned());
+        if let Some(position) = latest.first().and_then(|line| position_of(line)) {
+            return Ok(position);
         }
         let url = format!("{}/feeds/{feed}/items?timeout=0&max=1", self.base);
         let page: Value = self.json(&url).await?;
@@ -391,4 +393,14 @@ impl ServerClient {
         let response = self.fetcher.fetch_whole(&request).await?;
         Ok((response.head.status, response.body))
     }
+}
+
+/// Returns the position of a line.
+pub(super) fn position_of(line: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Positioned {
+        position: Option<String>,
+    }
+
+    serde_json::from_str::<Positioned>(line.get()).ok()?.position
 }

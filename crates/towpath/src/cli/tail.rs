@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 use towpath_proto::smart::publish::lines;
 use towpath_proto::smart::spec::OrderBy;
 use towpath_proto::{FeedId, Op};
 use towpath_store::{ItemOrder, ReadLimit, SeqRange};
 
 use super::error::{CliError, Exit};
-use super::publish_target::{PublishTarget, ServerClient, TargetArgs, feed_id, known_feed};
-use super::style::{Colour, OutputFormat, Painter};
+use super::publish_target::{PublishTarget, ServerClient, TargetArgs, feed_id, known_feed, position_of};
+use super::style::{Colour, OutputFormat, Painter, written};
 use super::terminal::{plain, visible_json};
 use crate::engine::Engine;
 use crate::protocols::smart::settings;
@@ -60,9 +61,9 @@ async fn from_server(args: &TailArgs, server: &ServerClient, feed: &FeedId) -> R
         let latest = format!("order=-modified&as=line&timeout=0&max={}", args.lines);
         let mut changes = server.lines(feed, &latest).await?;
         changes.reverse();
-        since = changes.last().and_then(|change| change["position"].as_str()).map(str::to_owned);
-        if print(args.format, &changes).is_err() {
-            return Ok(());
+        since = changes.last().and_then(|change| position_of(change));
+        if let Err(e) = print(args.format, &changes) {
+            return written(Err(e));
         }
     }
     if args.once {
@@ -88,11 +89,11 @@ async fn from_server(args: &TailArgs, server: &ServerClient, feed: &FeedId) -> R
             }
         };
         is_cut_off = false;
-        if let Some(position) = changes.last().and_then(|change| change["position"].as_str()) {
-            position.clone_into(&mut since);
+        if let Some(position) = changes.last().and_then(|change| position_of(change)) {
+            since = position;
         }
-        if print(args.format, &changes).is_err() {
-            return Ok(());
+        if let Err(e) = print(args.format, &changes) {
+            return written(Err(e));
         }
     }
 }
@@ -101,32 +102,38 @@ async fn from_folder(args: &TailArgs, engine: &Engine, id: &FeedId) -> Result<()
     let feed = known_feed(engine, id)?;
     let range = SeqRange { after: None, before: None, descending: true };
     let limit = ReadLimit { items: args.lines, bytes: MAX_BYTES };
-    let mut changes = engine.store.items(feed.log(), ItemOrder::Modified, range, limit).await?;
+    let mut changes = match args.lines {
+        // A read has one change at least.
+        0 => Vec::new(),
+        _ => engine.store.items(feed.log(), ItemOrder::Modified, range, limit).await?,
+    };
     changes.reverse();
     let mut printed = Vec::new();
     for change in &changes {
         let line = lines::line(settings(engine, &feed), OrderBy::Modified, change);
-        printed.push(serde_json::to_value(line).map_err(|e| CliError::failed(e.to_string()))?);
+        printed.push(to_raw_value(&line).map_err(|e| CliError::failed(e.to_string()))?);
     }
-    // A closed standard output, as with `head`, is not an error.
-    let _ = print(args.format, &printed);
+    written(print(args.format, &printed))?;
     if !args.once {
         eprintln!("towpath: no server has the data folder open, so nothing more comes");
     }
     Ok(())
 }
 
-fn print(format: OutputFormat, changes: &[Value]) -> std::io::Result<()> {
+fn print(format: OutputFormat, changes: &[Box<RawValue>]) -> std::io::Result<()> {
     let stdout = std::io::stdout();
     let painter = Painter::of(&stdout);
     let mut out = stdout.lock();
     for change in changes {
         match format {
             OutputFormat::Json => {
-                out.write_all(&visible_json(change.to_string().into_bytes()))?;
+                // The text, not a value: numbers, and members that repeat, stay as they are.
+                out.write_all(&visible_json(change.get().as_bytes().to_vec()))?;
                 out.write_all(b"\n")?;
             }
-            OutputFormat::Text => writeln!(out, "{}", line(change, painter))?,
+            OutputFormat::Text => {
+                writeln!(out, "{}", line(&serde_json::from_str(change.get())?, painter))?;
+            }
         }
     }
     out.flush()
