@@ -10,7 +10,7 @@ use std::io::IsTerminal as _;
 use clap::Args;
 use tokio::runtime::Handle;
 use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -45,8 +45,19 @@ fn parse_filter(text: &str) -> Result<LogFilter, String> {
     if text.trim().is_empty() {
         return Ok(LogFilter(None));
     }
+    // To the parser any word is a module: `warning` would log nothing else, and no errors.
+    if let Some(word) = text.split(',').find(|part| !is_level_or_module(part)) {
+        return Err(format!(
+            "{word:?} is no level; the levels are error, warn, info, debug, trace and off, for a module as {word}=debug"
+        ));
+    }
     let levels = text.parse().map_err(|e| format!("{e}; write a level such as debug, or module=level,…"))?;
     Ok(LogFilter(Some(levels)))
+}
+
+/// Returns false for a word that is no level, names no level and is no module of ours.
+fn is_level_or_module(part: &str) -> bool {
+    part.contains('=') || part.starts_with("towpath") || part.parse::<LevelFilter>().is_ok()
 }
 
 fn parse_format(text: &str) -> Result<LogFormat, String> {
@@ -157,6 +168,8 @@ mod tests {
             (None, "rustls_platform_verifier", Level::ERROR, false),
             (Some("debug"), "hyper", Level::DEBUG, true),
             (Some("warn,towpath=trace"), "towpath::server", Level::TRACE, true),
+            (Some("WARN,towpath::source"), "towpath::source", Level::TRACE, true),
+            (Some("hyper=debug"), "hyper", Level::DEBUG, true),
             (Some(""), "towpath", Level::INFO, true),
         ] {
             let arguments = ["towpath"].into_iter().chain(setting.map(|_| "--log")).chain(setting);
@@ -173,6 +186,11 @@ mod tests {
         for wrong in [["--log", "=="], ["--log", "towpath=loud"], ["--log-format", "xml"]] {
             let error = Command::try_parse_from([&["towpath"][..], &wrong].concat()).unwrap_err();
             assert!(error.to_string().contains(wrong[0]), "{error}");
+        }
+        // As modules they would silence everything else.
+        for wrong in ["warning", "err", "verbose", "warn,verbose", "hyper"] {
+            let error = Command::try_parse_from(["towpath", "--log", wrong]).unwrap_err().to_string();
+            assert!(error.contains("error, warn, info, debug, trace"), "{wrong}: {error}");
         }
     }
 }
