@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Work of the task.
 enum SinkJob {
-    Open { source: Arc<str>, reply: oneshot::Sender<Option<Vec<u8>>> },
+    Open { source: Arc<str>, reply: oneshot::Sender<Result<Option<Vec<u8>>, SinkFailure>> },
     Write(QueuedBatch),
     Flush { reply: oneshot::Sender<()> },
 }
@@ -75,7 +75,9 @@ impl SinkQueue {
         let failure = Arc::new(OnceLock::new());
         let failed = failure.clone();
         let task = tokio::spawn(async move {
-            if let Err(error) = (SinkTask { writer, queue, waiting: VecDeque::new() }).run().await {
+            let mut task = SinkTask { writer, queue, waiting: VecDeque::new() };
+            if let Err(error) = task.run().await {
+                // Before the task drops its jobs and its queue, by which senders learn that it has ended.
                 let _ = failed.set(error);
             }
         });
@@ -133,7 +135,7 @@ impl SinkOpener {
     pub async fn open(&self, source: &Arc<str>) -> Result<Option<Vec<u8>>, SinkFailure> {
         let (reply, opened) = oneshot::channel();
         self.send(SinkJob::Open { source: source.clone(), reply }).await?;
-        opened.await.map_err(|_| self.failure())
+        opened.await.unwrap_or_else(|_| Err(self.failure()))
     }
 
     /// Queues a batch. It is not applied yet when this returns.
@@ -189,11 +191,13 @@ struct SinkTask {
 }
 
 impl SinkTask {
-    async fn run(mut self) -> Result<(), SinkFailure> {
+    async fn run(&mut self) -> Result<(), SinkFailure> {
         while let Some(job) = self.next().await {
             match job {
                 SinkJob::Open { source, reply } => {
-                    let _ = reply.send(self.writer.open(&source).await?);
+                    let opened = self.writer.open(&source).await;
+                    let _ = reply.send(opened.clone());
+                    opened?;
                 }
                 SinkJob::Write(batch) => {
                     let QueuedBatch { source, events, checkpoint } = self.merged(batch);

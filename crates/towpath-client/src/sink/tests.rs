@@ -211,6 +211,32 @@ async fn a_failed_sink_fails_its_senders() {
     assert_eq!(queue.finish().await, Err(error));
 }
 
+/// The sender may be told of the end by the reply that never comes, before the task has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_error_is_the_sinks_own() {
+    struct RefusingSink;
+
+    #[async_trait]
+    impl Sink for RefusingSink {
+        async fn open(&mut self, _: &str) -> Result<Option<Vec<u8>>, SinkError> {
+            Err(SinkError::refused("not ours"))
+        }
+
+        async fn apply(&mut self, _: &SinkBatch) -> Result<(), SinkError> {
+            Ok(())
+        }
+    }
+
+    for attempt in 0..5000 {
+        let (_stop, stopped) = watch::channel(false);
+        let notices = Arc::new(Notices::default());
+        let writer = SinkWriter::new(Box::new(RefusingSink), SinkOptions::default(), notices, stopped);
+        let queue = SinkQueue::start(writer);
+        let opened = queue.opener().open(&"s".into()).await;
+        assert_eq!(opened, Err(SinkFailure::Refused("not ours".into())), "attempt {attempt}");
+    }
+}
+
 #[tokio::test]
 async fn a_state_file_holds_the_checkpoint_of_each_source_and_one_process_uses_it() {
     let folder = tempfile::tempdir().unwrap();
