@@ -66,6 +66,7 @@ pub(crate) fn compare(old: &Item, new: &Item) -> Vec<FieldDifference> {
     };
     let media_type =
         |item: &Item| item.content.as_ref().map(|content| content.media_type.clone()).unwrap_or_default();
+    let (old_content, new_content) = content_texts(old.content.as_ref(), new.content.as_ref());
     let pairs = [
         ("title", text(&old.title), text(&new.title)),
         ("link", text(&old.url), text(&new.url)),
@@ -75,7 +76,7 @@ pub(crate) fn compare(old: &Item, new: &Item) -> Vec<FieldDifference> {
         ("published", time(old.published), time(new.published)),
         ("updated", time(old.updated), time(new.updated)),
         ("media type", media_type(old), media_type(new)),
-        ("content", content_text(old.content.as_ref()), content_text(new.content.as_ref())),
+        ("content", old_content, new_content),
         ("further data", extra(old), extra(new)),
     ];
     let differs_beyond = |name: &str| match name {
@@ -89,6 +90,17 @@ pub(crate) fn compare(old: &Item, new: &Item) -> Vec<FieldDifference> {
         .filter(|(name, old, new)| old != new || (old.len() > MAX_TEXT && differs_beyond(name)))
         .map(|(name, old, new)| field(name, &old, &new))
         .collect()
+}
+
+/// Returns contents as texts that can be compared: JSON with a member on each line, unless only its text differs.
+fn content_texts(old: Option<&Content>, new: Option<&Content>) -> (String, String) {
+    let laid_out = (content_text(old), content_text(new));
+    let (Some(old), Some(new)) = (old, new) else { return laid_out };
+    // Numbers beyond 64 bits, the order of members and repeated ones are lost in the values.
+    if laid_out.0 == laid_out.1 && laid_out.0.len() <= MAX_TEXT && old.bytes != new.bytes {
+        return (old.text().unwrap_or_default().to_owned(), new.text().unwrap_or_default().to_owned());
+    }
+    laid_out
 }
 
 /// Returns content as text that can be compared.
@@ -207,6 +219,25 @@ mod tests {
         let differences = compare(&json(r#"{"a":1,"b":2}"#), &json(r#"{"a":1,"b":3}"#));
         let changed = differences[0].lines.iter().filter(|line| line.kind != LineKind::Same).count();
         assert_eq!(changed, 2);
+    }
+
+    /// Beyond what numbers in memory hold, and where only the order of members, white space or a repetition differs.
+    #[test]
+    fn json_that_differs_as_text_only() {
+        let json = |text: &str| Item {
+            content: Some(Content::new("application/json", text.to_owned())),
+            ..Item::new("a")
+        };
+        for (old, new) in [
+            (r#"{"z":12345678901234567890124}"#, r#"{"z":12345678901234567890125}"#),
+            (r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#),
+            (r#"{"a":1}"#, r#"{"a":2,"a":1}"#),
+        ] {
+            let differences = compare(&json(old), &json(new));
+            let kinds: Vec<_> = differences[0].lines.iter().map(|line| line.kind).collect();
+            assert_eq!(kinds, [LineKind::Removed, LineKind::Added], "{old}");
+            assert!(compare(&json(old), &json(old)).is_empty());
+        }
     }
 
     #[test]
