@@ -91,6 +91,15 @@ const tests = {
     assert.equal(faults.join("\n"), "");
   },
 
+  async long_lines_of_text_wrap() {
+    const guest = await visitor({ viewport: { width: 360, height: 900 } });
+    await guest.page.goto(`${base}/feeds/notes/items/prose`);
+    const wide = await guest.page.locator("main pre").first().evaluate((text) => text.scrollWidth - text.clientWidth);
+    assert.ok(wide <= 0, `the text is ${wide} px too wide`);
+    await guest.page.screenshot({ path: `${shots}/prose.png` });
+    await guest.close();
+  },
+
   // Signed in, pages have forms that strangers do not see.
   async every_view_signed_in() {
     const faults = [];

@@ -347,6 +347,13 @@ fn the_page_in_a_browser() {
         &json!({"id": "picture", "content_type": "image/gif",
                 "content_base64": "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"}),
     );
+    // Paragraphs are lines.
+    let (line, word) = ("A long paragraph of plain text. ".repeat(100), "x".repeat(1000));
+    publish(
+        &server,
+        "notes",
+        &json!({"id": "prose", "content_type": "text/plain", "content": format!("{line}\n\n{word}\n")}),
+    );
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shots = target().join("web-page");
     let mut node = Command::new("node");

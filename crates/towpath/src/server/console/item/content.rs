@@ -76,7 +76,7 @@ fn text(content: &Content) -> Markup {
     let whole = content.text().unwrap_or_default();
     let shown = prefix(whole, MAX_TEXT);
     html! {
-        pre dir="auto" tabindex="0" { bdi { (shown) } }
+        pre class="text" dir="auto" tabindex="0" { bdi { (shown) } }
         @if shown.len() < whole.len() { p class="soft" { "The first " (number(shown.len() as u64)) " bytes. Download the rest." } }
     }
 }
