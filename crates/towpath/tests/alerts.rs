@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::callback::{CallbackRequest, CallbackServer};
 use crate::common::xmpp::{HOSTS, XmppClient, XmppServer};
 use crate::common::{TestFolder, get_from, stderr, stdout, wait_until};
+use crate::nodes::{NODES, TestCluster};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const QUICK: &str = "wait = 0\npause = 0\n";
@@ -280,6 +281,21 @@ fn each_condition_is_told() {
         store.json()["data"]["began"]["events"][0]["message"].as_str().unwrap().contains("the disk is full")
     );
     drop(server);
+}
+
+/// Each node tells of its own disk, in messages that a receiver tells apart.
+#[test]
+fn nodes_of_a_cluster_have_messages_of_their_own() {
+    let receiver = CallbackServer::good();
+    let alerts = format!("[alerts]\ndisk_free_mib = 1000000000\n{QUICK}{}", webhook(&receiver));
+    let cluster = TestCluster::start(&alerts);
+    let data = |name: &str| -> BTreeSet<String> {
+        let calls = receiver.calls().into_iter().filter(|call| call.json()["type"] == "alert.disk_low");
+        calls.filter_map(|call| Some(call.json()["data"][name].as_str()?.to_owned())).collect()
+    };
+    wait_until("each node has told", || data("node").len() == NODES);
+    assert_eq!(data("id").len(), NODES);
+    drop(cluster);
 }
 
 /// The feed of events has every protocol, for those who may read it.

@@ -58,11 +58,19 @@ pub(crate) struct AlertNotice {
     pub(super) kind: AlertKind,
     pub(super) at: Timestamp,
     pub(super) content: NoticeContent,
+    /// Name of the cluster's node that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) node: Option<String>,
 }
 
 impl AlertNotice {
     pub(super) fn new(kind: AlertKind, at: Timestamp, number: u64, content: NoticeContent) -> Self {
-        Self { id: format!("{}-{number}-{}", at.as_second(), kind.name()), kind, at, content }
+        Self { id: format!("{}-{number}-{}", at.as_second(), kind.name()), kind, at, content, node: None }
+    }
+
+    /// Names the node. Each node counts its own messages, so their ids differ by it.
+    pub(super) fn of_node(self, node: &str) -> Self {
+        Self { id: format!("{}-{node}", self.id), node: Some(node.to_owned()), ..self }
     }
 
     /// A message by which the destinations are tested.
@@ -94,7 +102,8 @@ impl AlertNotice {
 
     /// Text for people: a line for each event.
     pub(super) fn text(&self, server: &str) -> String {
-        let mut text = format!("{} ({server})\n", self.title());
+        let node = self.node.as_ref().map(|node| format!(", node {node}")).unwrap_or_default();
+        let mut text = format!("{} ({server}{node})\n", self.title());
         for (heading, list) in [
             ("Begun", &self.content.began),
             ("Over", &self.content.recovered),
@@ -126,6 +135,7 @@ impl AlertNotice {
             "data": {
                 "id": self.id,
                 "server": server,
+                "node": self.node,
                 "title": self.title(),
                 "began": began,
                 "recovered": recovered,

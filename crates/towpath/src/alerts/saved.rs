@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::book::AlertBook;
 use super::scope::AlertScope;
+use crate::config::ServerConfig;
 use crate::engine::roles::{Lease, conditions};
 use crate::engine::{Engine, json_record};
 
@@ -25,12 +26,23 @@ pub(super) async fn load(engine: &Engine, scope: AlertScope) -> AlertBook {
         }
         AlertScope::All | AlertScope::Shared => json_record::load(engine.store.as_ref(), KEY).await,
     };
-    loaded
+    let mut book: AlertBook = loaded
         .unwrap_or_else(|e| {
             tracing::warn!(error = %e, "cannot read which alerts were sent");
             None
         })
-        .unwrap_or_default()
+        .unwrap_or_default();
+    book.node = (scope == AlertScope::Node).then(|| node_name(&engine.config.server));
+    book
+}
+
+/// Returns the name of a node: that of its machine, and the port, as a machine may have several nodes.
+fn node_name(server: &ServerConfig) -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    match server.listen.local_authority().and_then(|own| Some(own.rsplit_once(':')?.1.to_owned())) {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    }
 }
 
 /// Saves the book. It stays in memory where that fails: the store itself may be what an alert is about.

@@ -73,6 +73,9 @@ pub(super) struct AlertBook {
     outbox: Vec<WaitingNotice>,
     /// Number of the last message.
     number: u64,
+    /// Name of the cluster's node that the book is about.
+    #[serde(skip)]
+    pub(super) node: Option<String>,
 }
 
 /// Events of one kind.
@@ -120,7 +123,10 @@ impl AlertBook {
         for (kind, book) in &mut self.kinds {
             if let Some(content) = book.message(now, timing) {
                 self.number += 1;
-                let notice = AlertNotice::new(*kind, now, self.number, content);
+                let mut notice = AlertNotice::new(*kind, now, self.number, content);
+                if let Some(node) = &self.node {
+                    notice = notice.of_node(node);
+                }
                 for destination in destinations {
                     push(
                         &mut self.outbox,

@@ -151,6 +151,21 @@ fn the_json_form_is_that_of_standard_webhooks() {
     assert_eq!((&json["data"]["server"], &json["data"]["began"]["count"]), (&"http://a".into(), &1.into()));
 }
 
+/// Each node counts its messages for itself: their ids must differ, for receivers that drop repetitions.
+#[test]
+fn messages_of_two_nodes_differ() {
+    let notice = |node: &str| {
+        let mut book = AlertBook { node: Some(node.into()), ..AlertBook::default() };
+        let timing = AlertTiming { wait: Duration::ZERO, ..TIMING };
+        book.observe(at(HOUR), vec![failing("news", 0)], timing, &[AlertDestination::Webhook]);
+        book.outbox[0].notice.clone()
+    };
+    let (one, other) = (notice("a:1"), notice("b:1"));
+    assert_ne!(one.id, other.id);
+    assert_eq!(one.json("http://x")["data"]["node"], "a:1");
+    assert!(one.text("http://x").contains("(http://x, node a:1)"));
+}
+
 #[test]
 fn a_clock_that_jumps_neither_ripens_nor_delays() {
     // An event is an hour old, on the wall clock only: it was there for a minute when the clock jumped.
