@@ -91,6 +91,20 @@ fn tail_prints_content_as_it_is() {
     assert_eq!(stdout(&dir.run(&["tail", "notes", "-n", "0", "--once"])), "");
 }
 
+/// Batches before a mistake stay published, which the message says.
+#[test]
+fn an_import_that_fails_says_how_far_it_came() {
+    let dir = TestFolder::new("[[feed]]\nid = \"notes\"\n");
+    let line = |number: usize| format!("{{\"id\":\"i{number}\",\"item\":{{\"title\":\"T\"}}}}\n");
+    let lines: String = (0..1500).map(line).chain(["nonsense\n".to_owned()]).collect();
+    let imported = dir.run_with(&["import", "notes", "-"], lines.as_bytes());
+    let message = stderr(&imported);
+    assert!(imported.status.code() == Some(1) && message.contains("line 1501"), "{message}");
+    assert!(message.contains("published before it: 1000 changes"), "{message}");
+    let imported = dir.run_with(&["import", "notes", "-"], b"nonsense\n");
+    assert!(!stderr(&imported).contains("published before"), "{}", stderr(&imported));
+}
+
 /// A result that cannot be written is an error, unless its reader has seen enough.
 #[test]
 fn a_full_disk_behind_standard_output_is_told() {

@@ -15,6 +15,7 @@ use super::error::CliError;
 use super::progress::LateBar;
 use super::publish_target::PublishTarget;
 use super::receipt::Receipt;
+use crate::plural::counted;
 
 /// Maximum number of lines in a batch; the server appends each batch atomically.
 const BATCH_LINES: usize = 1000;
@@ -41,10 +42,19 @@ pub(crate) async fn import(target: &PublishTarget, feed: &FeedId, file: &Path) -
     let start = first_line(&mut input, MAX_FIRST_LINE).map_err(failed)?;
     let is_lines = is_lines(&start);
     let input = Cursor::new(start).chain(input);
-    if is_lines {
-        import_lines(target, feed, file, input).await
+    let mut imported = Receipt::default();
+    let done = if is_lines {
+        import_lines(target, feed, file, input, &mut imported).await
     } else {
-        import_document(target, feed, file, input).await
+        import_document(target, feed, file, input, &mut imported).await
+    };
+    match (done, imported.appended + imported.unchanged) {
+        (Ok(()), _) => Ok(imported),
+        (Err(e), 0) => Err(e),
+        (Err(e), count) => {
+            let message = format!("{e}; published before it: {}", counted(count, "change"));
+            Err(CliError { message, ..e })
+        }
     }
 }
 
@@ -103,8 +113,9 @@ async fn import_lines(
     feed: &FeedId,
     file: &Path,
     mut input: impl BufRead,
-) -> Result<Receipt, CliError> {
-    let (mut imported, mut number, mut bytes) = (Receipt::default(), 0_usize, 0);
+    imported: &mut Receipt,
+) -> Result<(), CliError> {
+    let (mut number, mut bytes) = (0_usize, 0);
     let (mut batch, mut line) = (Vec::new(), Vec::new());
     loop {
         line.clear();
@@ -135,7 +146,7 @@ async fn import_lines(
             bytes = 0;
         }
         if end {
-            return Ok(imported);
+            return Ok(());
         }
     }
 }
@@ -145,7 +156,8 @@ async fn import_document(
     feed: &FeedId,
     file: &Path,
     input: impl Read,
-) -> Result<Receipt, CliError> {
+    imported: &mut Receipt,
+) -> Result<(), CliError> {
     let place = |e: &dyn std::fmt::Display| CliError::failed(format!("{}: {e}", file.display()));
     let mut bytes = Vec::new();
     input.take(MAX_DOCUMENT).read_to_end(&mut bytes).map_err(|e| place(&e))?;
@@ -159,13 +171,12 @@ async fn import_document(
     for problem in &found.problems {
         eprintln!("{}: left out: {problem}", file.display());
     }
-    let mut imported = Receipt::default();
     let mut changes: Vec<NewChange> = found.changes;
     while !changes.is_empty() {
         let rest = changes.split_off(changes.len().min(BATCH_LINES));
         imported.add(target.append(feed, std::mem::replace(&mut changes, rest)).await?);
     }
-    Ok(imported)
+    Ok(())
 }
 
 #[cfg(test)]
