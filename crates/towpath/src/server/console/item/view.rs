@@ -94,13 +94,30 @@ fn fields(visit: &Visit, page: &ItemPage, item: &Item) -> Markup {
 
 /// Shows an address as a link if it leads to the web. Other schemes run programs.
 fn link(url: &str) -> Markup {
-    let shown = clip(url, 300);
+    let shown = encode_directions(&clip(url, 300));
     match url::Url::parse(url) {
         Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && url.len() < 4000 => {
             html! { a href=(parsed.as_str()) rel="noopener noreferrer nofollow ugc" { (foreign(&shown)) } }
         }
         _ => html! { code { (foreign(&shown)) } },
     }
+}
+
+/// Encodes marks of direction, with which an address reads as another one.
+fn encode_directions(url: &str) -> String {
+    let mut shown = String::with_capacity(url.len());
+    for c in url.chars() {
+        if is_direction(c) {
+            c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| shown.push_str(&format!("%{byte:02X}")));
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+fn is_direction(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn author_of(author: &Author) -> Markup {
@@ -168,5 +185,22 @@ fn actions(visit: &Visit, page: &ItemPage) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The shown address would read as another one: `evil.example/` and a reversed name.
+    #[test]
+    fn direction_marks_of_links_are_encoded() {
+        let shown = link("https://evil.example/\u{202e}moc.elpmaxe\u{202c}").into_string();
+        assert!(shown.contains("<bdi>https://evil.example/%E2%80%AEmoc.elpmaxe%E2%80%AC</bdi>"), "{shown}");
+        assert!(
+            link("https://example.com/\u{e9}")
+                .into_string()
+                .contains("<bdi>https://example.com/\u{e9}</bdi>")
+        );
     }
 }
