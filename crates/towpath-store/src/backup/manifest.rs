@@ -54,6 +54,9 @@ pub struct PieceRow {
     pub bytes: u64,
     /// Number of entries.
     pub entries: u64,
+    /// Size of its file, in bytes; unknown in lists of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stored: Option<u64>,
 }
 
 impl PieceRow {
@@ -63,6 +66,7 @@ impl PieceRow {
             sha256: piece.sha256.clone(),
             bytes: piece.bytes.len() as u64,
             entries: piece.entries,
+            stored: None,
         }
     }
 

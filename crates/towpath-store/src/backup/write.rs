@@ -36,7 +36,7 @@ pub enum BackupError {
 /// Check of the pieces that the place has already. Damaged ones are written again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PieceCheck {
-    /// Compares their sizes with those of the pieces.
+    /// Compares their sizes with those that the newest backup wrote down.
     Size,
     /// Reads them.
     Content,
@@ -70,6 +70,7 @@ pub async fn back_up(
 ) -> Result<BackupSummary, BackupError> {
     let known = storage.files(PIECES).await?.into_iter().map(|StoredFile { name, size }| (name, size));
     let known: HashMap<String, u64> = known.collect();
+    let mut sizes = written_sizes(storage.as_ref()).await?;
     let (sender, mut pieces) = mpsc::channel::<Piece>(QUEUE);
     // Reading and hashing take a core; writing goes on beside them.
     let reading = in_background(move || {
@@ -84,21 +85,31 @@ pub async fn back_up(
     let mut summary =
         BackupSummary { manifest: Manifest::new(made, log), written: 0, mended: 0, written_bytes: 0 };
     let mut seen = HashSet::new();
-    let mut writes: JoinSet<Result<WrittenPiece, BackupError>> = JoinSet::new();
+    let mut writes: JoinSet<Result<CheckedPiece, BackupError>> = JoinSet::new();
     while let Some(piece) = pieces.recv().await {
         progress(piece.bytes.len() as u64);
         summary.manifest.pieces.push(PieceRow::of(&piece));
         if !seen.insert(piece.sha256.clone()) {
             continue;
         }
-        if writes.len() >= WRITES {
-            summary.count(next_write(&mut writes).await?);
-        }
         let stored = known.get(&format!("{}.zst", piece.sha256)).copied();
+        // A disk that was full, or lost its power, leaves a file that is cut.
+        let is_sized = |stored: u64| sizes.get(&piece.sha256).map_or(stored > 0, |size| *size == stored);
+        if check == PieceCheck::Size && stored.is_some_and(is_sized) {
+            continue;
+        }
+        if writes.len() >= WRITES
+            && let Some(checked) = next_write(&mut writes).await?
+        {
+            summary.count(checked, &mut sizes);
+        }
         writes.spawn(write(Arc::clone(storage), piece, stored, check));
     }
-    while !writes.is_empty() {
-        summary.count(next_write(&mut writes).await?);
+    while let Some(checked) = next_write(&mut writes).await? {
+        summary.count(checked, &mut sizes);
+    }
+    for row in &mut summary.manifest.pieces {
+        row.stored = sizes.get(&row.sha256).copied();
     }
     reading.await.map_err(|e| BackupError::Internal(e.to_string()))??;
     // Before the list, which must not name what a power loss takes.
@@ -124,58 +135,67 @@ async fn check_presence(storage: &dyn BackupStorage, manifest: &Manifest) -> Res
     }
 }
 
-/// Outcome of a piece; `None` if the place has it, whole.
-type WrittenPiece = Option<PieceWrite>;
+/// Returns the sizes of files by the SHA-256 of their pieces, as the newest backup wrote them down.
+async fn written_sizes(storage: &dyn BackupStorage) -> Result<HashMap<String, u64>, BackupError> {
+    let Some(newest) = storage.names(BACKUPS).await?.pop() else { return Ok(HashMap::new()) };
+    let list = storage.get(&format!("{BACKUPS}/{newest}")).await?.unwrap_or_default();
+    // A damaged list says nothing, and does not keep a new one from being made.
+    let pieces =
+        serde_json::from_slice::<Manifest>(&list).map(|manifest| manifest.pieces).unwrap_or_default();
+    Ok(pieces.into_iter().filter_map(|piece| Some((piece.sha256, piece.stored?))).collect())
+}
 
-/// A piece that was written.
-#[derive(Clone, Copy)]
-struct PieceWrite {
+/// A piece that was written, or read and found whole.
+struct CheckedPiece {
+    sha256: String,
+    /// Size of its file.
     bytes: u64,
-    /// True if a damaged one was there.
+    is_written: bool,
+    /// True if a damaged file was there.
     is_mended: bool,
 }
 
 impl BackupSummary {
-    fn count(&mut self, written: WrittenPiece) {
-        let Some(PieceWrite { bytes, is_mended }) = written else { return };
-        self.written += 1;
-        self.written_bytes += bytes;
-        self.mended += u64::from(is_mended);
+    fn count(&mut self, checked: CheckedPiece, sizes: &mut HashMap<String, u64>) {
+        if checked.is_written {
+            self.written += 1;
+            self.written_bytes += checked.bytes;
+            self.mended += u64::from(checked.is_mended);
+        }
+        sizes.insert(checked.sha256, checked.bytes);
     }
 }
 
+/// Waits for one of the writes; `None` if there is none.
 async fn next_write(
-    writes: &mut JoinSet<Result<WrittenPiece, BackupError>>,
-) -> Result<WrittenPiece, BackupError> {
+    writes: &mut JoinSet<Result<CheckedPiece, BackupError>>,
+) -> Result<Option<CheckedPiece>, BackupError> {
     match writes.join_next().await {
-        Some(Ok(written)) => written,
+        Some(Ok(checked)) => checked.map(Some),
         Some(Err(e)) => Err(BackupError::Internal(e.to_string())),
         None => Ok(None),
     }
 }
 
-/// Writes a piece, unless the place has it whole. `stored` is the size of the file of its name.
+/// Writes a piece. With a check of the content, one that the place has whole is not. `stored` is the size of its file.
 async fn write(
     storage: Arc<dyn BackupStorage>,
     piece: Piece,
     stored: Option<u64>,
     check: PieceCheck,
-) -> Result<WrittenPiece, BackupError> {
-    let path = piece_path(&piece.sha256);
-    if stored.is_some() && check == PieceCheck::Content && is_whole(storage.as_ref(), &path, &piece).await? {
-        return Ok(None);
+) -> Result<CheckedPiece, BackupError> {
+    let (path, sha256) = (piece_path(&piece.sha256), piece.sha256.clone());
+    if let (Some(bytes), PieceCheck::Content) = (stored, check)
+        && is_whole(storage.as_ref(), &path, &piece).await?
+    {
+        return Ok(CheckedPiece { sha256, bytes, is_written: false, is_mended: false });
     }
     let compressed = in_background(move || piece.compressed()).await;
     let compressed = compressed.map_err(|e| BackupError::Internal(e.to_string()))?;
     let compressed = compressed.map_err(BackupError::Internal)?;
     let bytes = compressed.len() as u64;
-    // A disk that was full, or lost its power, leaves a file that is cut. Another release of zstd may give another size:
-    // then the piece is written once more.
-    if check == PieceCheck::Size && stored == Some(bytes) {
-        return Ok(None);
-    }
     storage.put(&path, compressed.into()).await?;
-    Ok(Some(PieceWrite { bytes, is_mended: stored.is_some() }))
+    Ok(CheckedPiece { sha256, bytes, is_written: true, is_mended: stored.is_some() })
 }
 
 /// Reads a piece, and returns true if it has its content.
