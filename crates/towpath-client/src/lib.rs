@@ -133,7 +133,7 @@ pub use first_attempt::FirstAttempt;
 pub use follow::{Checkpoint, Follow, FollowEvent, FollowStream};
 pub use large_files::{FilePart, FileStore, OpenedFile, StoredBytes, large_folder};
 pub use listen::{CallQueue, ListenError, PendingCall, listen};
-pub use memory_budget::{BodyShare, MemoryBudget, ReadingShare};
+pub use memory_budget::{BodyBudget, BodyShare, MemoryBudget, ReadingShare};
 pub use protocol::{
     FollowPace, FollowerConfig, Protocol, checker, content_folder, follower, hub_checker, pushed_follower,
     topic_follower,

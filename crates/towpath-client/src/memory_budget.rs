@@ -17,19 +17,27 @@ const UNCOUNTED: u64 = 128 << 10;
 /// Time that a fetch waits which holds a large share already. It gives its share up to the others.
 const GREEDY_WAIT: Duration = Duration::from_secs(1);
 
+/// Memory of bodies while they arrive. Clones share it.
+#[derive(Debug, Clone)]
+pub struct BodyBudget {
+    free: Arc<Semaphore>,
+    /// Permits in all.
+    size: u32,
+}
+
 /// Memory of bodies and of documents that are being read. Clones share it.
 #[derive(Debug, Clone)]
 pub struct MemoryBudget {
-    bodies: Arc<Semaphore>,
+    bodies: BodyBudget,
     reading: Arc<Semaphore>,
-    /// Permits of `bodies` and of `reading`.
-    sizes: (u32, u32),
+    /// Permits of `reading`.
+    reading_size: u32,
 }
 
 /// Share of a body. It is free again once this is dropped.
 #[derive(Debug)]
 pub struct BodyShare {
-    budget: MemoryBudget,
+    budget: BodyBudget,
     received: u64,
     held: Option<OwnedSemaphorePermit>,
 }
@@ -47,21 +55,33 @@ impl Default for MemoryBudget {
     }
 }
 
+impl BodyBudget {
+    /// Creates a budget of `bytes`.
+    pub fn new(bytes: u64) -> Self {
+        let size = permits(bytes);
+        Self { free: Arc::new(Semaphore::new(size as usize)), size }
+    }
+
+    /// Returns the empty share of a body.
+    pub fn body(&self) -> BodyShare {
+        BodyShare { budget: self.clone(), received: 0, held: None }
+    }
+}
+
 impl MemoryBudget {
     /// Creates a budget of `bytes`.
     ///
     /// A quarter is for bodies. The rest is for reading them, which takes [`MEMORY_TIMES`] their size in all. A body that
     /// is larger than its part has it alone, up to the limit of its own request.
     pub fn new(bytes: u64) -> Self {
-        let bodies = permits(bytes / MEMORY_TIMES as u64);
-        let reading = permits(bytes - bytes / MEMORY_TIMES as u64);
-        let semaphore = |permits: u32| Arc::new(Semaphore::new(permits as usize));
-        Self { bodies: semaphore(bodies), reading: semaphore(reading), sizes: (bodies, reading) }
+        let bodies = BodyBudget::new(bytes / MEMORY_TIMES as u64);
+        let reading_size = permits(bytes - bytes / MEMORY_TIMES as u64);
+        Self { bodies, reading: Arc::new(Semaphore::new(reading_size as usize)), reading_size }
     }
 
     /// Returns the empty share of a body.
     pub fn body(&self) -> BodyShare {
-        BodyShare { budget: self.clone(), received: 0, held: None }
+        self.bodies.body()
     }
 
     /// Waits until a document of `length` bytes may be read, given the memory that any document may take.
@@ -70,13 +90,13 @@ impl MemoryBudget {
         let least = least.min(length.saturating_mul(64));
         let needed = length.saturating_mul(MEMORY_TIMES - 1).max(least) as u64;
         // Taken at once and by nobody who holds another part of it: two readers cannot wait for each other.
-        let permits = permits(needed).min(self.sizes.1);
+        let permits = permits(needed).min(self.reading_size);
         ReadingShare { _held: self.reading.clone().acquire_many_owned(permits).await.ok() }
     }
 }
 
 impl BodyShare {
-    /// Adds received bytes to the share. Waits, up to `patience`, while other fetches use the budget.
+    /// Adds received bytes to the share. Waits, up to `patience`, while other bodies use the budget.
     ///
     /// # Errors
     ///
@@ -84,12 +104,14 @@ impl BodyShare {
     pub async fn grow(&mut self, bytes: u64, patience: Duration) -> Result<(), TransferError> {
         self.received = self.received.saturating_add(bytes);
         // The whole budget is enough for any body: its request limits it, and the others wait.
-        let needed = permits(self.received.saturating_sub(UNCOUNTED)).min(self.budget.sizes.0);
+        let needed = permits(self.received.saturating_sub(UNCOUNTED)).min(self.budget.size);
         let held = self.held.as_ref().map_or(0, |held| u32::try_from(held.num_permits()).unwrap_or(u32::MAX));
         let Some(more) = needed.checked_sub(held).filter(|more| *more > 0) else { return Ok(()) };
         // Of many large bodies all could wait for each other. Those with the largest shares give up first.
-        let wait = if held > self.budget.sizes.0 / 4 { GREEDY_WAIT.min(patience) } else { patience };
-        match timeout(wait, self.budget.bodies.clone().acquire_many_owned(more)).await {
+        let wait = if held > self.budget.size / 4 { GREEDY_WAIT.min(patience) } else { patience };
+        // Bodies that began to wait at once must not give up at once: the first one leaves its share to the others.
+        let wait = wait.mul_f64(1.0 - fastrand::f64() / 2.0);
+        match timeout(wait, self.budget.free.clone().acquire_many_owned(more)).await {
             Ok(Ok(permit)) => {
                 match &mut self.held {
                     Some(held) => held.merge(permit),
@@ -128,7 +150,7 @@ mod tests {
         drop(one);
         two.grow(900 << 10, Duration::ZERO).await.unwrap();
         drop(two);
-        assert_eq!(budget.bodies.available_permits(), budget.sizes.0 as usize);
+        assert_eq!(budget.bodies.free.available_permits(), budget.bodies.size as usize);
     }
 
     #[tokio::test(start_paused = true)]

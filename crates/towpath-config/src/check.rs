@@ -102,6 +102,9 @@ impl ServerConfig {
         problems.ensure(self.min_rate > 0, "min_rate", message);
         let fits = (16..=1 << 20).contains(&self.fetch_mib);
         problems.ensure(fits, "fetch_mib", "fetch_mib is not between 16 and 1048576");
+        // The largest body has 64 MiB.
+        let fits = (64..=1 << 20).contains(&self.body_mib);
+        problems.ensure(fits, "body_mib", "body_mib is not between 64 and 1048576");
         for (key, time) in [("rate_grace", self.rate_grace), ("heartbeat", self.heartbeat)] {
             problems.ensure(time >= SECOND, key, format!("{key} is below one second"));
         }

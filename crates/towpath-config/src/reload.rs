@@ -205,8 +205,8 @@ table!(ServerConfig {
         response_mib, heartbeat, metrics_feeds
     ],
     restart: [
-        listen, base_url, data, cluster, threads, reserve_mib, fetches, fetch_mib, private_fetches, hubs,
-        allow_private_callbacks
+        listen, base_url, data, cluster, threads, reserve_mib, fetches, fetch_mib, body_mib, private_fetches,
+        hubs, allow_private_callbacks
     ],
     tables: [rate_limit: RateLimitConfig, tls: Option<TlsConfig>, access_log: Option<AccessLogConfig>]
 });

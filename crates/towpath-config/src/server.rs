@@ -144,6 +144,11 @@ pub struct ServerConfig {
     /// Time that a client may be slower than `min_rate`.
     #[serde(deserialize_with = "duration")]
     pub rate_grace: Duration,
+    /// Memory limit of request bodies that are being received and published, in MiB: of each what is above 128 KiB. Those
+    /// beyond it wait, and get 503 within 10 seconds.
+    #[serde(deserialize_with = "mebibytes")]
+    #[schemars(with = "Mebibytes")]
+    pub body_mib: u64,
     /// Memory limit of response bodies that wait to be sent, in MiB.
     #[serde(deserialize_with = "mebibytes")]
     #[schemars(with = "Mebibytes")]
@@ -191,6 +196,7 @@ impl Default for ServerConfig {
             longest_wait: five_minutes(),
             min_rate: 1000,
             rate_grace: Duration::from_secs(10),
+            body_mib: 256,
             response_mib: 128,
             // Common proxies close connections that are idle for 30 or 60 s.
             heartbeat: Duration::from_secs(25),

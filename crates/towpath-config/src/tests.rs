@@ -177,6 +177,7 @@ fn limits_of_sources() {
         assert!(error(&source(bad)).contains(&format!("source.limits.{key} is not between 1 and")), "{bad}");
     }
     assert!(error("[server]\nfetch_mib = 1\n").contains("fetch_mib"));
+    assert!(error("[server]\nbody_mib = 63\n").contains("body_mib"));
     assert!(error("[server]\nprivate_fetches = \"some\"\n").contains("private_fetches"));
 }
 

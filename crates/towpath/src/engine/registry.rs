@@ -8,6 +8,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
 use tokio::sync::watch;
+use towpath_client::BodyBudget;
 use towpath_client::random::unguessable;
 use towpath_proto::FeedId;
 use towpath_proto::risk::{RiskError, Scorer};
@@ -55,6 +56,8 @@ pub struct Engine {
     pub documents: Documents,
     /// Bodies of responses that wait to be sent.
     pub response_memory: Arc<ResponseMemory>,
+    /// Memory of requests' bodies that are held whole.
+    pub(crate) body_memory: BodyBudget,
     /// SUP links of all feeds.
     pub sup_links: Arc<SupLinks>,
     /// Origins whose pages may read.
@@ -186,6 +189,7 @@ impl Engine {
                 .with_cors(cors.clone())
                 .without_removed(is_removed),
             response_memory: ResponseMemory::new(config.server.response_mib << 20),
+            body_memory: BodyBudget::new(config.server.body_mib << 20),
             sup_links,
             cors,
             logs_requests: config.server.access_log.is_some().into(),
@@ -227,6 +231,7 @@ impl Engine {
             // An export builds each document once, so a cache would only cost memory.
             documents: Documents::new(0, sup_links.clone()),
             response_memory: self.response_memory.clone(),
+            body_memory: self.body_memory.clone(),
             sup_links,
             cors: Arc::new(ArcSwap::from_pointee(cors_policy(&self.server.load(), base_url))),
             logs_requests: AtomicBool::new(false),

@@ -8,12 +8,16 @@ use http::header::CONTENT_ENCODING;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
+use towpath_client::{BodyBudget, BodyShare};
 
 use crate::document::route_error::RouteError;
 use crate::engine::Engine;
 
-/// Longest allowance for pauses that the sender of a large body saves up, in times of the grace.
+/// Longest allowance for pauses that a sender saves up, in times of the grace.
 const MAX_GRACES: u32 = 6;
+
+/// Time that a body waits while others use the memory.
+const MEMORY_WAIT: Duration = Duration::from_secs(10);
 
 /// Body of a request, read piece by piece.
 ///
@@ -23,9 +27,7 @@ pub(crate) struct BodyReader {
     limit: u64,
     min_rate: u32,
     grace: Duration,
-    start: Instant,
-    received: u64,
-    /// Time that the sender of a large body may still pause.
+    /// Time that the sender may still pause.
     allowance: Duration,
 }
 
@@ -44,18 +46,12 @@ impl BodyReader {
         let server = engine.server.load();
         let body = Limited::new(request.into_body(), usize::try_from(limit).unwrap_or(usize::MAX));
         let (min_rate, grace) = (server.min_rate, server.rate_grace);
-        Ok(Self { body, limit, min_rate, grace, start: Instant::now(), received: 0, allowance: grace })
+        Ok(Self { body, limit, min_rate, grace, allowance: grace })
     }
 
-    /// Returns the next piece; `None` at the end.
+    /// Returns the next piece; `None` at the end. Only the sender's pauses count, not the time that storing takes, and
+    /// megabytes that came fast earn no pause of hours.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, RouteError> {
-        let earned = Duration::from_secs_f64(self.received as f64 / f64::from(self.min_rate.max(1)));
-        self.next_until(self.start + self.grace + earned).await
-    }
-
-    /// Returns the next piece of a large body. Only the sender's pauses count, not the time that storing takes, and gigabytes
-    /// that came fast earn no pause of days.
-    pub(crate) async fn next_of_large(&mut self) -> Result<Option<Bytes>, RouteError> {
         let begun = Instant::now();
         let piece = self.next_until(begun + self.allowance).await?;
         let length = piece.as_ref().map_or(0, Bytes::len);
@@ -63,6 +59,27 @@ impl BodyReader {
         self.allowance = self.allowance.saturating_sub(begun.elapsed()) + earned;
         self.allowance = self.allowance.min(self.grace * MAX_GRACES);
         Ok(piece)
+    }
+
+    /// Adds the next piece to a body; false at the end.
+    ///
+    /// # Errors
+    ///
+    /// Memory that other bodies use, besides the errors of reading.
+    pub(crate) async fn next_into(&mut self, whole: &mut WholeBody) -> Result<bool, RouteError> {
+        let Some(piece) = self.next().await? else { return Ok(false) };
+        if let Err(busy) = whole.push(&piece).await {
+            whole.clear();
+            self.skip().await;
+            return Err(busy);
+        }
+        Ok(true)
+    }
+
+    /// Reads what is left and drops it. A connection that is closed on bytes that come is reset, and the sender would not
+    /// see the answer.
+    pub(crate) async fn skip(&mut self) {
+        while let Ok(Some(_)) = self.next().await {}
     }
 
     async fn next_until(&mut self, deadline: Instant) -> Result<Option<Bytes>, RouteError> {
@@ -78,7 +95,6 @@ impl BodyReader {
                 Some(Ok(frame)) => {
                     // Trailers are ignored.
                     let Ok(data) = frame.into_data() else { continue };
-                    self.received += data.len() as u64;
                     return Ok(Some(data));
                 }
                 Some(Err(e)) if e.is::<LengthLimitError>() => {
@@ -93,6 +109,55 @@ impl BodyReader {
     }
 }
 
+/// A body that is held in memory as a whole, with its share of the memory for all of them.
+pub(crate) struct WholeBody {
+    bytes: BytesMut,
+    share: BodyShare,
+    budget: BodyBudget,
+}
+
+impl WholeBody {
+    pub(crate) fn new(engine: &Engine) -> Self {
+        let budget = engine.body_memory.clone();
+        Self { bytes: BytesMut::new(), share: budget.body(), budget }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    async fn push(&mut self, piece: &[u8]) -> Result<(), RouteError> {
+        let busy =
+            |_| RouteError::busy("other requests use the memory for bodies ([server] body_mib); retry");
+        self.share.grow(piece.len() as u64, MEMORY_WAIT).await.map_err(busy)?;
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+
+    /// Drops the bytes, and gives their share back.
+    fn clear(&mut self) {
+        self.bytes = BytesMut::new();
+        self.share = self.budget.body();
+    }
+
+    /// Returns the bytes. Their share is free again once they are dropped.
+    pub(crate) fn freeze(self) -> Bytes {
+        Bytes::from_owner(SharedBytes { bytes: self.bytes.freeze(), _share: self.share })
+    }
+}
+
+/// Owner of a body's bytes.
+struct SharedBytes {
+    bytes: Bytes,
+    _share: BodyShare,
+}
+
+impl AsRef<[u8]> for SharedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// Reads a request's body of at most `limit` bytes.
 pub(crate) async fn read(
     engine: &Engine,
@@ -100,9 +165,7 @@ pub(crate) async fn read(
     limit: usize,
 ) -> Result<Bytes, RouteError> {
     let mut body = BodyReader::new(engine, request, limit as u64)?;
-    let mut received = BytesMut::new();
-    while let Some(piece) = body.next().await? {
-        received.extend_from_slice(&piece);
-    }
+    let mut received = WholeBody::new(engine);
+    while body.next_into(&mut received).await? {}
     Ok(received.freeze())
 }

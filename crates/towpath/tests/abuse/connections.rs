@@ -265,6 +265,28 @@ fn clients_that_send_slowly_are_cut() {
     }
 }
 
+/// Begins a PUT of `length` bytes, and sends the first of them.
+fn begin_put(server: &TestServer, id: &str, length: usize, first: &[u8]) -> KeptConnection {
+    let mut stream = connect(server);
+    let host = stream.peer_addr().unwrap();
+    write!(
+        stream,
+        "PUT /feeds/notes/items/{id} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n"
+    )
+    .unwrap();
+    stream.write_all(first).unwrap();
+    KeptConnection(BufReader::new(stream))
+}
+
+/// What came fast earns no pause of hours, in which the body's memory would be held.
+#[test]
+fn clients_that_fall_silent_are_cut() {
+    let dir = TestFolder::new(IMPATIENT);
+    let server = dir.serve();
+    let (status, text) = begin_put(&server, "silent", 2 << 20, &noise(1 << 20)).response();
+    assert!(status == 408 && text.contains("min_rate"), "{status} {text}");
+}
+
 #[test]
 fn a_long_head_is_refused() {
     let dir = TestFolder::new(IMPATIENT);
@@ -313,4 +335,34 @@ fn unread_pages_have_a_limit_in_all() {
     assert!(grown < 3 * limit as u64 + 64, "memory grew by {grown} MiB");
     // Clients that read nothing are cut, so an honest one is served soon.
     wait_until("an honest client is served", || server.get(&page(1_000_000)).status == 200);
+}
+
+#[test]
+fn bodies_that_are_held_whole_have_a_limit_in_all() {
+    // A grace of a minute: the limit, not time, has to keep memory down.
+    let dir = TestFolder::new("[server]\nrate_grace = \"1m\"\nbody_mib = 64\n[[feed]]\nid = \"notes\"\n");
+    let server = dir.serve();
+    let before = peak_memory(&server);
+    let (length, sent) = (31 << 20, noise(30 << 20));
+    let mut held: Vec<KeptConnection> = std::thread::scope(|scope| {
+        let begin = |n: usize| begin_put(&server, &format!("large{n}"), length, &sent);
+        let begun: Vec<_> = (0..size(6, 20)).map(|n| scope.spawn(move || begin(n))).collect();
+        begun.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    // Small bodies wait for nobody.
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/small", &[], &noise(100 << 10)).status, 201);
+    let grown = peak_memory(&server) - before;
+    assert!(grown < 2 * 64 + 32, "memory grew by {grown} MiB");
+    let statuses: Vec<u16> = held
+        .iter_mut()
+        .map(|one| {
+            one.0.get_mut().write_all(&sent[..1 << 20]).unwrap();
+            let (status, text) = one.response();
+            assert!(status == 201 || text.contains("[server] body_mib"), "{status} {text}");
+            status
+        })
+        .collect();
+    assert!(statuses.contains(&503), "{statuses:?}");
+    drop(held);
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/large", &[], &sent).status, 201);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::Request;
 use http::header::EXPECT;
 use hyper::body::{Body as _, Incoming};
@@ -12,7 +12,7 @@ use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::attachments::{
     Attachment, ItemGuard, Upload, UploadWriter, end, file_name, lock, max_size,
 };
-use crate::engine::request_body::BodyReader;
+use crate::engine::request_body::{BodyReader, WholeBody};
 use crate::engine::{Engine, Feed};
 
 /// Content of a request.
@@ -56,10 +56,11 @@ pub(in crate::server) async fn content(
     }
     let is_large = is_large(&request);
     let mut body = BodyReader::new(engine, request, limit)?;
-    let mut received = BytesMut::new();
+    let mut received = WholeBody::new(engine);
     while !is_large && received.len() <= MAX_CONTENT {
-        let Some(piece) = body.next().await? else { return Ok(ReceivedContent::Whole(received.freeze())) };
-        received.extend_from_slice(&piece);
+        if !body.next_into(&mut received).await? {
+            return Ok(ReceivedContent::Whole(received.freeze()));
+        }
     }
     let mut upload = Upload::new(feed.id(), id, file_name(id), media_type.to_owned(), engine.now());
     upload.row.length = length;
@@ -78,8 +79,9 @@ async fn skip(engine: &Engine, request: Request<Incoming>) {
     if request.headers().contains_key(EXPECT) {
         return;
     }
-    let Ok(mut body) = BodyReader::new(engine, request, MAX_CONTENT as u64) else { return };
-    while let Ok(Some(_)) = body.next().await {}
+    if let Ok(mut body) = BodyReader::new(engine, request, MAX_CONTENT as u64) {
+        body.skip().await;
+    }
 }
 
 async fn receive(
@@ -113,7 +115,7 @@ async fn store_body(
 ) -> Result<(), RouteError> {
     let mut writer = UploadWriter::open(engine.store.as_ref(), upload, false).await?;
     writer.push(first, engine.now()).await?;
-    while let Some(piece) = body.next_of_large().await? {
+    while let Some(piece) = body.next().await? {
         writer.push(piece, engine.now()).await?;
     }
     Ok(writer.end(engine.now()).await?)

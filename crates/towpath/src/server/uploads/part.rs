@@ -85,7 +85,7 @@ pub(super) async fn receive(engine: &Engine, mut upload: Upload, part: Part) -> 
     let store = engine.store.as_ref();
     let mut writer = UploadWriter::open(store, &mut upload, checksum.is_some()).await.map_err(in_use)?;
     let ended = loop {
-        match body.next_of_large().await {
+        match body.next().await {
             Ok(Some(piece)) => {
                 if let Some(checksum) = &mut checksum {
                     checksum.update(&piece);
