@@ -293,6 +293,21 @@ fn parts_of_an_item_and_of_a_document_are_served() {
     }
 }
 
+/// A part in place of the whole would lose the rest (RFC 9110, section 14.5).
+#[test]
+fn rfc_9110_14_5_a_put_of_a_part_is_refused() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    let item = "/feeds/notes/items/a";
+    assert_eq!(server.ask("PUT", item, &[], b"0123456789abcdef").status, 201);
+    for length in ["16", "*"] {
+        let range = format!("bytes 10-15/{length}");
+        let part = server.ask("PUT", item, &[("content-range", &range)], b"abcdef");
+        assert!(part.status == 400 && part.text().contains("/feeds/{feed}/uploads"), "{}", part.text());
+    }
+    assert_eq!(server.get(item).body, b"0123456789abcdef");
+}
+
 #[test]
 fn tokens_and_web_pages() {
     let dir = TestFolder::new("[server]\ntokens = [\"secret\"]\n[[feed]]\nid = \"notes\"\n");

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::Request;
-use http::header::CONTENT_ENCODING;
+use http::header::{CONTENT_ENCODING, CONTENT_RANGE};
+use http::{Method, Request};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
@@ -36,12 +36,19 @@ impl BodyReader {
     ///
     /// # Errors
     ///
-    /// A body with a content coding, or one that is too long by its head.
+    /// A body with a content coding, or one that is a part of a whole.
     pub(crate) fn new(engine: &Engine, request: Request<Incoming>, limit: u64) -> Result<Self, RouteError> {
         // The item's content is stored as it is, so a coding that is not decoded here would be published with it.
         let codings = request.headers().get_all(CONTENT_ENCODING).iter();
         if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(RouteError::unsupported_coding("send the body without Content-Encoding"));
+        }
+        // A part would be stored as the whole (RFC 9110, section 14.5).
+        if request.method() == Method::PUT && request.headers().contains_key(CONTENT_RANGE) {
+            return Err(RouteError::bad_request(
+                "a PUT with Content-Range is not supported: send the whole content, or use a resumable upload at \
+                 /feeds/{feed}/uploads",
+            ));
         }
         let server = engine.server.load();
         let body = Limited::new(request.into_body(), usize::try_from(limit).unwrap_or(usize::MAX));
