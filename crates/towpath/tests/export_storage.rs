@@ -26,7 +26,7 @@ fn follow(dir: &TestFolder, base: &str, path: &str, protocol: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bucket_is_followed_as_the_server_is() {
-    let dir = TestFolder::new(NOTES);
+    let dir = TestFolder::new(&format!("{NOTES}[[feed]]\nid = \"files\"\n"));
     std::fs::create_dir_all(dir.path("storage/bucket")).unwrap();
     let locked = crate::storage::serve(&dir.path("storage"), true).await;
     let open = crate::storage::serve(&dir.path("storage"), false).await;
@@ -34,6 +34,17 @@ async fn a_bucket_is_followed_as_the_server_is() {
     eleven(&server);
     assert_eq!(server.ask("POST", "/feeds/notes/snapshots", &[], b"").status, 201);
     put(&server, "i12", "t12");
+    let attachments = ["text/html", "image/svg+xml", "image/png"].map(|media_type| {
+        let form = format!(
+            "--b\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\na\r\n--b\r\nContent-Disposition: form-data; \
+             name=\"file\"; filename=\"a\"\r\nContent-Type: {media_type}\r\n\r\n{media_type}\r\n--b--\r\n"
+        );
+        let multipart = [("Content-Type", "multipart/form-data; boundary=b")];
+        let posted = server.ask("POST", "/feeds/files/items", &multipart, form.as_bytes());
+        assert_eq!(posted.status, 200, "{}", posted.text());
+        let line = server.json("/feeds/files/items/a?as=line");
+        line["item"]["attachments"][0]["url"].as_str().unwrap().replace(&server.base, "")
+    });
     drop(server);
     // A bucket stores some headers as metadata; the server in front of it restores them.
     let (port, base) = address();
@@ -72,6 +83,12 @@ async fn a_bucket_is_followed_as_the_server_is() {
         for name in ["content-type", "cache-control"] {
             assert_eq!(here.header(name), there.header(name), "{path}");
         }
+    }
+    // What a browser would run has no type of its own: a bucket sends no policy with it.
+    for (path, media_type) in
+        attachments.iter().zip(["application/octet-stream", "application/octet-stream", "image/png"])
+    {
+        assert_eq!(get_from(&nginx.base, path, &[]).header("content-type"), Some(media_type), "{path}");
     }
     // Protocols whose links are in the documents can be followed from the bucket itself.
     let bucket = format!("{open}/bucket/my/tree");

@@ -24,6 +24,7 @@ use crate::engine::Feed;
 use crate::engine::attachments::{self, Attachment, KeptFile};
 use crate::export::feed_documents::EntryDocuments;
 use crate::export::feed_state::ExportState;
+use crate::export::file_type::stored_type;
 use crate::export::paths::{file_path, obsolete_paths, page_path, past_path, snapshot_page_path};
 use crate::export::tree::{ExportError, Tree, together};
 use crate::export::tree_document::TreeDocument;
@@ -320,7 +321,7 @@ impl Tree {
             KeptFile::Chunked(file) => &file.media_type,
         };
         let mut headers = HeaderMap::new();
-        if let Ok(media_type) = HeaderValue::from_str(media_type) {
+        if let Ok(media_type) = HeaderValue::from_str(stored_type(media_type)) {
             headers.insert(CONTENT_TYPE, media_type);
         }
         // Its address has its digest.

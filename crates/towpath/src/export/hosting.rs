@@ -14,6 +14,13 @@ use crate::export::tree_document::TreeDocument;
 
 const CHECK: &str = "no-cache";
 
+/// Headers of uploaded files: a browser must neither guess their type nor run them.
+const OF_FILES: [(&str, &str); 3] = [
+    ("Cache-Control", IMMUTABLE),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Content-Security-Policy", "sandbox; default-src 'none'"),
+];
+
 /// Headers of documents with one kind of path.
 struct Class {
     /// Paths, as a regular expression.
@@ -262,8 +269,7 @@ fn nginx_files(prefix: &str, root: &str, cors: &[(&str, &str)]) -> String {
     text.push_str(&format!(
         "    if (-f \"{root}/{OWN}/{GONE}$towpath_path.{GONE}\") {{\n        return 410;\n    }}\n"
     ));
-    let own = [("Cache-Control", IMMUTABLE), ("X-Content-Type-Options", "nosniff")];
-    for (name, value) in own.iter().chain(cors) {
+    for (name, value) in OF_FILES.iter().chain(cors) {
         text.push_str(&format!("    add_header {name} \"{value}\";\n"));
     }
     text.push_str("}\n");
@@ -288,16 +294,22 @@ fn headers(base_url: &str, cors: &CorsPolicy) -> String {
             None
         }
     };
+    let mut rule = |pattern: &str, headers: &[(&str, &str)]| {
+        text.push_str(&format!("{prefix}{pattern}\n"));
+        for (name, value) in headers {
+            text.push_str(&format!("  {name}: {value}\n"));
+        }
+        if let Some(origin) = origin {
+            text.push_str(&format!("  Access-Control-Allow-Origin: {origin}\n"));
+            text.push_str(&format!("  Access-Control-Expose-Headers: {EXPOSED}\n"));
+        }
+    };
     for class in classes() {
         for pattern in &class.patterns {
-            text.push_str(&format!("{prefix}{pattern}\n  Content-Type: {}\n", class.media_type));
-            text.push_str(&format!("  Cache-Control: {}\n", class.cache));
-            if let Some(origin) = origin {
-                text.push_str(&format!("  Access-Control-Allow-Origin: {origin}\n"));
-                text.push_str(&format!("  Access-Control-Expose-Headers: {EXPOSED}\n"));
-            }
+            rule(pattern, &[("Content-Type", class.media_type.as_str()), ("Cache-Control", class.cache)]);
         }
     }
+    rule("/feeds/:feed/attachments/*", &OF_FILES);
     text
 }
 
@@ -339,6 +351,25 @@ mod tests {
         assert!(of(&["https://b.example"]).contains("  Access-Control-Allow-Origin: https://b.example\n"));
         let several = of(&["https://b.example", "https://c.example"]);
         assert!(several.starts_with('#') && !several.contains("Access-Control"));
+    }
+
+    /// A publisher's HTML must not run as a page of the site.
+    #[test]
+    fn uploaded_files_are_in_a_sandbox() {
+        let text = headers("https://a.example/base", &CorsPolicy::AnyOrigin);
+        let (_, rule) = text.split_once("/base/feeds/:feed/attachments/*\n").unwrap();
+        let lines: Vec<&str> = rule.lines().take_while(|line| line.starts_with(' ')).collect();
+        for line in [
+            "  X-Content-Type-Options: nosniff",
+            "  Content-Security-Policy: sandbox; default-src 'none'",
+            "  Access-Control-Allow-Origin: *",
+        ] {
+            assert!(lines.contains(&line), "{lines:?}");
+        }
+        // Their types are those of their names.
+        assert!(!lines.iter().any(|line| line.contains("Content-Type:")), "{lines:?}");
+        let nginx = nginx_locations("https://a.example", Path::new("/srv/x"), &CorsPolicy::SameOrigin);
+        assert!(nginx.contains("add_header Content-Security-Policy \"sandbox; default-src 'none'\";"));
     }
 
     /// To a follower, 404 means that the publisher is at fault, and 410 that the page was dropped.

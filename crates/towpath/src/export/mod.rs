@@ -9,6 +9,7 @@
 mod feed;
 mod feed_documents;
 mod feed_state;
+mod file_type;
 mod folder;
 mod hosting;
 pub(crate) mod objects;
