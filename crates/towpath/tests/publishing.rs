@@ -1,12 +1,13 @@
 //! Publishing: `put`, `delete`, `import` and their HTTP forms, with and without a running server.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{TestFolder, TestServer, lines, stderr, wait_until};
+use crate::common::{TestFolder, TestResponse, TestServer, lines, stderr, wait_until};
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n[[feed]]\nid = \"copy\"\n";
 
@@ -306,6 +307,30 @@ fn rfc_9110_14_5_a_put_of_a_part_is_refused() {
         assert!(part.status == 400 && part.text().contains("/feeds/{feed}/uploads"), "{}", part.text());
     }
     assert_eq!(server.get(item).body, b"0123456789abcdef");
+}
+
+/// The coded bytes would be published as the content (RFC 9112, section 6.1).
+#[test]
+fn rfc_9112_6_1_an_unknown_transfer_coding_is_refused() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    let put = |coding: &str| {
+        let host = server.base.strip_prefix("http://").unwrap();
+        let mut stream = TcpStream::connect(host).unwrap();
+        let head = "PUT /feeds/notes/items/a HTTP/1.1\r\nConnection: close";
+        let body = "1\r\nx\r\n0\r\n\r\n";
+        write!(stream, "{head}\r\nHost: {host}\r\nTransfer-Encoding: {coding}\r\n\r\n{body}").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let answer = TestResponse::parse(&answer).unwrap();
+        (answer.status, answer.text())
+    };
+    for coding in ["gzip, chunked", "identity, chunked", "gzip\r\nTransfer-Encoding: chunked"] {
+        let (status, text) = put(coding);
+        assert!(status == 501 && text.contains("Transfer-Encoding"), "{coding}: {status} {text}");
+    }
+    assert_eq!(server.get("/feeds/notes/items/a").status, 404);
+    assert_eq!(put("Chunked").0, 201);
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub enum RouteErrorKind {
     UnsupportedType,
     /// The content coding of the body is not supported.
     UnsupportedCoding,
+    /// The transfer coding of the body is not supported.
+    UnsupportedTransferCoding,
     /// The request conflicts with the current state.
     Conflict,
     /// The body has another checksum than its header says.

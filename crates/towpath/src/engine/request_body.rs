@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_RANGE};
+use http::header::{CONTENT_ENCODING, CONTENT_RANGE, TRANSFER_ENCODING};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 use towpath_client::{BodyBudget, BodyShare};
 
-use crate::document::route_error::RouteError;
+use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::Engine;
 
 /// Longest allowance for pauses that a sender saves up, in times of the grace.
@@ -36,12 +36,20 @@ impl BodyReader {
     ///
     /// # Errors
     ///
-    /// A body with a content coding, or one that is a part of a whole.
+    /// A body with a transfer or content coding, or one that is a part of a whole.
     pub(crate) fn new(engine: &Engine, request: Request<Incoming>, limit: u64) -> Result<Self, RouteError> {
         // The item's content is stored as it is, so a coding that is not decoded here would be published with it.
         let codings = request.headers().get_all(CONTENT_ENCODING).iter();
         if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(RouteError::unsupported_coding("send the body without Content-Encoding"));
+        }
+        // hyper ends the body by `chunked`, and leaves the codings before it to us (RFC 9112, section 6.1).
+        let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
+        if codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+            return Err(RouteError::new(
+                RouteErrorKind::UnsupportedTransferCoding,
+                "Transfer-Encoding can only be chunked",
+            ));
         }
         // A part would be stored as the whole (RFC 9110, section 14.5).
         if request.method() == Method::PUT && request.headers().contains_key(CONTENT_RANGE) {

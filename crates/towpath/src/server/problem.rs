@@ -95,6 +95,9 @@ fn status_and_code(kind: RouteErrorKind) -> (StatusCode, &'static str) {
         RouteErrorKind::Behind => (StatusCode::SERVICE_UNAVAILABLE, "behind"),
         RouteErrorKind::UnsupportedType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-type"),
         RouteErrorKind::UnsupportedCoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-coding"),
+        RouteErrorKind::UnsupportedTransferCoding => {
+            (StatusCode::NOT_IMPLEMENTED, "unsupported-transfer-coding")
+        }
         RouteErrorKind::Conflict => (StatusCode::CONFLICT, "conflict"),
         // tus 1.0.0: 460 Checksum Mismatch, which is no registered status.
         RouteErrorKind::Checksum => {

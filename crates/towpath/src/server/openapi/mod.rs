@@ -27,7 +27,7 @@ pub(super) use schemas::CHANGE_SCHEMA;
 /// Statuses of problem documents that every operation may answer with.
 const COMMON: [u16; 5] = [400, 429, 431, 500, 503];
 /// Statuses of requests with a body, beside.
-const OF_BODIES: [u16; 3] = [408, 413, 415];
+const OF_BODIES: [u16; 4] = [408, 413, 415, 501];
 
 /// Groups of operations, with their descriptions.
 const GROUPS: [(&str, &str, &[Operation]); 9] = [
