@@ -78,6 +78,10 @@ fn a_large_put_is_a_file_and_is_read_in_parts() {
         ] {
             let part = server.ask("GET", &path, &[("Range", &range), ("If-Range", &tag)], b"");
             assert!(part.status == 206 && part.body == whole[first..end], "{range}: {}", part.status);
+            let matched = server.ask("GET", &path, &[("Range", &range), ("If-Match", &tag)], b"");
+            assert_eq!(matched.status, 206);
+            let other = server.ask("GET", &path, &[("Range", &range), ("If-Match", "\"zz\"")], b"");
+            assert_eq!(other.status, 412);
             let told = format!("bytes {first}-{}/{length}", end - 1);
             assert_eq!(part.header("content-range"), Some(told.as_str()));
         }

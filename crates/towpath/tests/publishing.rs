@@ -333,6 +333,35 @@ fn rfc_9112_6_1_an_unknown_transfer_coding_is_refused() {
     assert_eq!(put("Chunked").0, 201);
 }
 
+/// A client that resumes with If-Match must not join two versions (RFC 9110, section 13.1.1).
+#[test]
+fn rfc_9110_13_1_1_if_match_holds_for_reads() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    let text = "a long text ".repeat(500);
+    let item = "/feeds/notes/items/text";
+    assert_eq!(server.ask("PUT", item, &[], text.as_bytes()).status, 201);
+    wait_until("it is minted", || server.get("/diff/notes/latest.json").body.len() > 6000);
+    for path in [item, "/diff/notes/latest.json", "/feeds/notes/replication"] {
+        let tag = server.get(path).header("etag").unwrap().to_owned();
+        let ask = |method: &str, tags: &str| {
+            server.ask(method, path, &[("if-match", tags), ("range", "bytes=0-9")], b"")
+        };
+        for matching in [&*tag, "*", &format!("\"a,b\", {tag}")] {
+            assert_eq!(ask("GET", matching).status, 206, "{path} {matching}");
+            assert_eq!(ask("HEAD", matching).status, 200, "{path} {matching}");
+        }
+        // A weak tag never matches here (section 8.8.3.2).
+        for other in ["\"zz\"", &format!("W/{tag}"), "zz", ""] {
+            let refused = ask("GET", other);
+            assert_eq!(refused.status, 412, "{path} {other}");
+            assert_eq!(refused.json()["type"], "urn:towpath:problem:precondition-failed");
+            assert_eq!(ask("HEAD", other).status, 412, "{path} {other}");
+        }
+    }
+    assert_eq!(server.ask("GET", "/feeds/notes/items/none", &[("if-match", "\"1\"")], b"").status, 404);
+}
+
 #[test]
 fn tokens_and_web_pages() {
     let dir = TestFolder::new("[server]\ntokens = [\"secret\"]\n[[feed]]\nid = \"notes\"\n");

@@ -330,30 +330,41 @@ fn etag_matches(list: &HeaderValue, etag: &HeaderValue) -> bool {
     if list == etag {
         return true;
     }
-    let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_owned();
     let etag = opaque(etag.as_bytes());
+    listed_tags(list).any(|tag| tag == b"*" || opaque(tag) == etag)
+}
+
+/// Returns true if `list` (an `If-Match` value) names `etag`, by strong comparison (RFC 9110, section 13.1.1).
+pub(crate) fn etag_matches_strongly(list: &HeaderValue, etag: &HeaderValue) -> bool {
+    let etag = etag.as_bytes();
+    listed_tags(list).any(|tag| tag == b"*" || (tag == etag && !etag.starts_with(b"W/")))
+}
+
+/// Returns a tag without its mark of weakness.
+fn opaque(tag: &[u8]) -> &[u8] {
+    tag.strip_prefix(b"W/").unwrap_or(tag)
+}
+
+/// Returns the tags of a list as they are written. It ends at what is no tag.
+fn listed_tags(list: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     let mut rest = list.as_bytes();
     // Tags may hold commas, so the list is walked quote by quote.
-    loop {
+    std::iter::from_fn(move || {
         rest = rest.trim_ascii_start();
         // Empty elements of a list count as nothing (RFC 9110, section 5.6.1.2).
         while let Some(next) = rest.strip_prefix(b",") {
             rest = next.trim_ascii_start();
         }
         if rest == b"*" {
-            return true;
+            return Some(std::mem::take(&mut rest));
         }
-        let tag = rest.strip_prefix(b"W/").unwrap_or(rest);
-        let Some(quoted) = tag.strip_prefix(b"\"") else { return false };
-        let Some(end) = quoted.iter().position(|b| *b == b'"') else { return false };
-        if tag[..end + 2] == etag[..] {
-            return true;
-        }
-        rest = &quoted[end + 1..];
-        if rest.is_empty() {
-            return false;
-        }
-    }
+        let weak = if rest.starts_with(b"W/") { 2 } else { 0 };
+        let quoted = rest[weak..].strip_prefix(b"\"")?;
+        let end = quoted.iter().position(|b| *b == b'"')?;
+        let (tag, after) = rest.split_at(weak + end + 2);
+        rest = after;
+        Some(tag)
+    })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::document::response_memory::MIN_BODY;
 use crate::document::route_error::RouteError;
 use crate::engine::Engine;
 use crate::engine::attachments::ChunkedFile;
+use crate::server::if_match::IfMatch;
 use crate::server::range::{AskedPart, name_part};
 use crate::server::response::ResponseBody;
 use crate::server::routed::Routed;
@@ -27,6 +28,9 @@ pub(super) fn respond<B>(
     let mut answer = head.answer_compressing(request.headers());
     if answer.status != StatusCode::OK {
         return Ok(answer.into());
+    }
+    if let Some(condition) = IfMatch::of(request) {
+        condition.check(&answer.headers)?;
     }
     let asked = AskedPart::of(request).zip(answer.headers.get(ETAG));
     let part = asked.map(|(asked, tag)| asked.within(file.size, tag)).transpose()?.flatten();

@@ -18,6 +18,7 @@ mod file_response;
 mod guarded_stream;
 mod health;
 mod http2;
+mod if_match;
 mod item_response;
 mod items;
 mod listeners;

@@ -19,6 +19,7 @@ use tracing::{Instrument as _, Span};
 use super::access_log::AccessRecord;
 use super::browser_policy::BrowserPolicy;
 use super::guarded_stream::RateLimits;
+use super::if_match::{self, IfMatch};
 use super::long_poll::poll::LongPoll;
 use super::long_poll::request_cache::RequestCache;
 use super::metrics::requests::{RequestMetrics, Route};
@@ -124,6 +125,7 @@ impl Service<Request<Incoming>> for HttpService {
         let route = Route::of(request.uri().path());
         let access = AccessRecord::begin(&self.worker.engine, self.peer, &request, route);
         if let Some(answer) = self.refused(&request).or_else(|| self.prebuilt(&request)) {
+            let answer = if_match::check(answer, || IfMatch::of(&request));
             let answer = range::cut(answer, || AskedPart::of(&request));
             self.worker.requests.count(route, answer.status);
             let response = logged(access, respond(answer), false);
@@ -139,11 +141,12 @@ impl Service<Request<Incoming>> for HttpService {
         let ConnectionWorker { engine, stop, requests, .. } = &*self.worker;
         let (engine, stop, requests) = (engine.clone(), stop.clone(), requests.clone());
         let (min_held, began) = (self.min_held, Instant::now());
-        let asked = AskedPart::of(&request);
+        let (condition, asked) = (IfMatch::of(&request), AskedPart::of(&request));
         let span = spans::request(&request, route.name());
         let answer = route::answer(engine.clone(), self.peer, request, stop.clone());
         let responding = async move {
-            let routed = pin!(answer).await.map_answer(|answer| range::cut(answer, || asked));
+            let routed = pin!(answer).await.map_answer(|answer| if_match::check(answer, || condition));
+            let routed = routed.map_answer(|answer| range::cut(answer, || asked));
             let routed = within(&engine.response_memory, min_held, routed);
             let is_long_poll = matches!(routed, Routed::LongPoll(_));
             let (response, access) = respond_or_park(routed, park, access, &stop).await;

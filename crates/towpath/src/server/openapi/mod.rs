@@ -19,7 +19,7 @@ use crate::document::prebuilt::Answer;
 use crate::document::respond::whole;
 use crate::engine::Engine;
 use crate::server::session::COOKIE_NAME;
-use operation::{Media, Operation, Response, Right};
+use operation::{Media, Operation, Response, Right, Verb};
 
 pub(super) use routes::{methods, methods_with_options};
 pub(super) use schemas::CHANGE_SCHEMA;
@@ -123,12 +123,14 @@ fn all_responses(operation: &Operation) -> Map<String, Value> {
         Right::Session => &[401, 403, 404, 409],
     };
     let of_body: &[u16] = if operation.body.is_empty() { &[] } else { &OF_BODIES };
+    // If-Match holds for everything that is read.
+    let of_reads: &[u16] = if operation.verb == Verb::Get { &[412] } else { &[] };
     let kind = match operation.path {
         "/feeds/{feed}/hub" => "TextProblem",
         _ if operation.is_page() => "PageProblem",
         _ => "Problem",
     };
-    for status in COMMON.iter().chain(rights).chain(of_body).chain(operation.problems) {
+    for status in COMMON.iter().chain(rights).chain(of_body).chain(of_reads).chain(operation.problems) {
         let kind = if *status == 416 { "RangeProblem" } else { kind };
         all.insert(status.to_string(), json!({ "$ref": format!("#/components/responses/{kind}") }));
     }
