@@ -258,6 +258,7 @@ fn uploads_are_answered_as_tus_says() {
     // Another checksum: nothing of it counts.
     let wrong = upload.patch(0, &[("Upload-Checksum", "sha1 AAAAAAAAAAAAAAAAAAAAAAAAAAA=")], b"1234");
     assert_eq!((wrong.status, upload.offset()), (460, 0), "{}", wrong.text());
+    assert_eq!(wrong.json()["title"], "Checksum Mismatch");
     assert_eq!(upload.patch(0, &[("Upload-Checksum", "crc32 AAAA")], b"1234").status, 400);
     let right = upload.patch(0, &[("Upload-Checksum", "sha1 cRDtpNCeBiql5KOQsKVyrA0sAiA=")], b"1234");
     assert_eq!((right.status, upload.offset()), (204, 4), "{}", right.text());
@@ -271,7 +272,10 @@ fn uploads_are_answered_as_tus_says() {
     assert_eq!(ended.patch(0, &[], b"1234").status, 204);
     assert_eq!(server.ask("DELETE", &ended.path, &[TUS], b"").status, 204);
     assert_eq!((ended.head().status, ended.patch(4, &[], b"5678").status), (404, 404));
-    assert_eq!(server.ask("GET", &ended.path, &[TUS], b"").status, 405);
+    // "Tus-Resumable MUST be included in every request and response except for OPTIONS requests."
+    let method = server.ask("GET", &ended.path, &[TUS], b"");
+    assert_eq!((method.status, method.header("tus-resumable")), (405, Some("1.0.0")));
+    assert!(method.header("allow").unwrap().contains("PATCH"));
     // Empty files are whole at once.
     Tus::create(&server, 0, &[("id", "empty")]);
     assert_eq!(attachment(&server, "empty")["size"], 0);
@@ -370,20 +374,65 @@ fn a_body_that_is_too_long_adds_nothing() {
     assert_eq!((upload.offset(), server.get("/feeds/films/items/a").status), (0, 404));
 }
 
+/// Begins a PATCH of an upload, sends a part of it, and waits until it is being received.
+fn begin_patch(upload: &Tus<'_>, length: usize, part: &[u8]) -> TcpStream {
+    let head = format!(
+        "PATCH {} HTTP/1.1\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\nContent-Type: {}\r\nContent-Length: {length}",
+        upload.path, PART.1,
+    );
+    let stream = begin(upload.server, &head, part);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    stream
+}
+
+/// The client that lost learns whether to go on or to give up.
+#[test]
+fn a_part_of_an_upload_that_was_ended_is_for_nothing() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    let whole = bytes(2 * CHUNK);
+    let upload = Tus::create(&server, whole.len(), &[("id", "a")]);
+    let mut slow = begin_patch(&upload, whole.len(), &whole[..CHUNK + 1]);
+    assert_eq!(server.ask("DELETE", &upload.path, &[TUS], b"").status, 204);
+    slow.write_all(&whole[CHUNK + 1..]).unwrap();
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 404 ") || answer.starts_with("HTTP/1.1 410 "), "{answer}");
+}
+
+/// RFC 9110, sections 8.3.1 and 15.1: a media type has no case, may have parameters, and a status a reason.
+#[test]
+fn a_part_is_told_by_its_media_type() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    let upload = Tus::create(&server, 8, &[("id", "a")]);
+    let typed = |media_type: &str, offset: &str, body: &[u8]| {
+        let headers = [TUS, ("Content-Type", media_type), ("Upload-Offset", offset)];
+        server.ask("PATCH", &upload.path, &headers, body).status
+    };
+    assert_eq!(typed("Application/Offset+Octet-Stream", "0", b"12"), 204);
+    assert_eq!(typed("application/offset+octet-stream; charset=utf-8", "2", b"34"), 204);
+    assert_eq!(typed("application/offset+octet-streams", "4", b"56"), 415);
+    let head = [TUS, ("Upload-Length", "2"), ("Content-Type", "application/Offset+octet-stream;a=b")];
+    let head = [&head[..], &[("Upload-Metadata", "id Yg==")]].concat();
+    assert_eq!(server.ask("POST", "/feeds/films/uploads", &head, b"12").header("upload-offset"), Some("2"));
+    let head = format!(
+        "PATCH {} HTTP/1.1\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 4\r\nContent-Type: {}\r\nContent-Length: 2\r\n\
+         Upload-Checksum: sha1 AAAA",
+        upload.path, PART.1
+    );
+    let mut answer = String::new();
+    begin(&server, &head, b"56").read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 460 Checksum Mismatch\r\n"), "{answer}");
+}
+
 #[test]
 fn of_two_requests_at_once_one_goes_on() {
     let dir = TestFolder::new(CONFIG);
     let server = dir.serve();
     let whole = bytes(6 * MIB);
     let upload = Tus::create(&server, whole.len(), &[("id", "a")]);
-    let head = format!(
-        "PATCH {} HTTP/1.1\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\nContent-Type: {}\r\nContent-Length: {}",
-        upload.path,
-        PART.1,
-        whole.len()
-    );
-    let mut slow = begin(&server, &head, &whole[..MIB]);
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    let mut slow = begin_patch(&upload, whole.len(), &whole[..MIB]);
     assert_eq!(upload.patch(0, &[], &whole[..2 * MIB]).status, 204);
     // What it sends goes nowhere. The server may close the connection before it has read all of it.
     let _ = slow.write_all(&whole[MIB..]);

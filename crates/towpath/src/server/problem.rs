@@ -11,6 +11,10 @@ use towpath_proto::follow::TOWPATH_RESET;
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::{RouteError, RouteErrorKind};
 
+/// Status of tus 1.0.0 for a wrong checksum, and its reason: the only one here that is not registered.
+pub(super) const CHECKSUM: u16 = 460;
+pub(super) const CHECKSUM_MISMATCH: &str = "Checksum Mismatch";
+
 /// A failure as the client sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -28,7 +32,7 @@ pub struct Problem {
 impl Problem {
     /// Makes the response.
     pub fn answer(&self) -> Answer {
-        let title = self.status.canonical_reason().unwrap_or("Error");
+        let title = self.status.canonical_reason().unwrap_or(CHECKSUM_MISMATCH);
         let mut body = json!({
             "type": format!("urn:towpath:problem:{}", self.code),
             "title": title,
@@ -99,9 +103,8 @@ fn status_and_code(kind: RouteErrorKind) -> (StatusCode, &'static str) {
             (StatusCode::NOT_IMPLEMENTED, "unsupported-transfer-coding")
         }
         RouteErrorKind::Conflict => (StatusCode::CONFLICT, "conflict"),
-        // tus 1.0.0: 460 Checksum Mismatch, which is no registered status.
         RouteErrorKind::Checksum => {
-            (StatusCode::from_u16(460).unwrap_or(StatusCode::BAD_REQUEST), "checksum-mismatch")
+            (StatusCode::from_u16(CHECKSUM).unwrap_or(StatusCode::BAD_REQUEST), "checksum-mismatch")
         }
         RouteErrorKind::Patch => (StatusCode::UNPROCESSABLE_ENTITY, "patch"),
         RouteErrorKind::Store => (StatusCode::SERVICE_UNAVAILABLE, "store"),

@@ -7,9 +7,11 @@ use http::Response;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Either, Full, StreamBody};
 use hyper::body::{Body, Frame};
+use hyper::ext::ReasonPhrase;
 use tokio::sync::mpsc;
 
 use super::access_log::AccessRecord;
+use super::problem::{CHECKSUM, CHECKSUM_MISMATCH};
 use crate::document::prebuilt::Answer;
 
 /// Failure of a body while it is sent. The connection ends with it, so that the client knows.
@@ -79,5 +81,9 @@ pub(super) fn respond(answer: Answer) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::from(answer.body));
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
+    if answer.status == CHECKSUM {
+        // hyper would write `<none>`.
+        response.extensions_mut().insert(ReasonPhrase::from_static(CHECKSUM_MISMATCH.as_bytes()));
+    }
     response
 }

@@ -144,7 +144,11 @@ async fn dispatch(
     let methods = openapi::methods(&segments)
         .ok_or_else(|| RouteError::not_found(format!("there is nothing at {}", shortened(&path))))?;
     if !methods.split(", ").any(|method| method == request.method()) {
-        return Err(RouteError::method(methods));
+        let error = RouteError::method(methods);
+        return match segments.as_slice() {
+            ["feeds", _, "uploads", ..] => Ok(uploads::refused(engine, error).into()),
+            _ => Err(error),
+        };
     }
     match segments.as_slice() {
         ["feeds", feed, "items"] if request.method() == Method::POST => {

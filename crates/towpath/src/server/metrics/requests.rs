@@ -44,9 +44,9 @@ const ROUTES: [&str; 24] = [
 ];
 
 /// Statuses that towpath answers with; others are counted as the last one.
-const STATUSES: [u16; 30] = [
+const STATUSES: [u16; 31] = [
     200, 304, 201, 202, 204, 206, 303, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410, 412, 413, 415, 416,
-    422, 428, 429, 431, 500, 501, 502, 503, 0,
+    422, 428, 429, 431, 460, 500, 501, 502, 503, 0,
 ];
 
 /// Upper bounds of the durations' buckets in seconds.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::LOCATION;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tokio::sync::Mutex;
@@ -12,8 +12,8 @@ use towpath_proto::format::http_date;
 use towpath_proto::{Content, Item};
 
 use super::metadata::Metadata;
-use super::part::{PART, Part, publish, receive, take};
-use super::wire::{DEFERRED_LENGTH, EXPIRES, LENGTH, METADATA, bare, checked_length};
+use super::part::{Part, publish, receive, take};
+use super::wire::{DEFERRED_LENGTH, EXPIRES, LENGTH, METADATA, PART, bare, checked_length, is_part};
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::attachments::{Resumable, Upload, file_name, unfinished};
@@ -59,7 +59,7 @@ pub(super) async fn create(
 
 /// Returns true if the request's body is the begin of the upload.
 fn has_part(request: &Request<Incoming>) -> Result<bool, RouteError> {
-    let is_part = request.headers().get(CONTENT_TYPE).is_some_and(|value| value == PART);
+    let is_part = is_part(request.headers());
     if !is_part && request.body().size_hint().lower() > 0 {
         return Err(RouteError::unsupported_type(format!(
             "the body of a creation is empty, or has the first bytes of the upload with Content-Type: {PART}"

@@ -12,16 +12,16 @@ mod wire;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, CONTENT_TYPE};
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use towpath_proto::format::http_date;
 
 use self::create::create;
-use self::part::{PART, Part, in_use, receive, take};
+use self::part::{Part, in_use, receive, take};
 use self::wire::{
-    DEFERRED_LENGTH, EXPIRES, LENGTH, MAX_SIZE, METADATA, OFFSET, RESUMABLE, TUS_VERSION, bare,
-    checked_length, number,
+    DEFERRED_LENGTH, EXPIRES, LENGTH, MAX_SIZE, METADATA, OFFSET, PART, RESUMABLE, TUS_VERSION, bare,
+    checked_length, is_part, number,
 };
 use crate::config::TokenRight;
 use crate::document::prebuilt::Answer;
@@ -52,21 +52,24 @@ pub(super) async fn answer(
     id: Option<&str>,
     request: Request<Incoming>,
 ) -> Answer {
-    let mut answer = match respond(engine, peer, feed, id, request).await {
-        Ok(answer) => answer,
-        Err(error) => {
-            let kind = error.kind;
-            let mut answer = Problem::from(error).answer();
-            match kind {
-                RouteErrorKind::Precondition => insert(&mut answer.headers, TUS_VERSION, VERSION),
-                RouteErrorKind::TooLarge => {
-                    insert(&mut answer.headers, MAX_SIZE, &max_size(engine).to_string());
-                }
-                _ => {}
-            }
+    match respond(engine, peer, feed, id, request).await {
+        Ok(mut answer) => {
+            answer.headers.insert(RESUMABLE, HeaderValue::from_static(VERSION));
             answer
         }
-    };
+        Err(error) => refused(engine, error),
+    }
+}
+
+/// Makes the answer to a request for uploads that fails.
+pub(super) fn refused(engine: &Engine, error: RouteError) -> Answer {
+    let kind = error.kind;
+    let mut answer = Problem::from(error).answer();
+    match kind {
+        RouteErrorKind::Precondition => insert(&mut answer.headers, TUS_VERSION, VERSION),
+        RouteErrorKind::TooLarge => insert(&mut answer.headers, MAX_SIZE, &max_size(engine).to_string()),
+        _ => {}
+    }
     answer.headers.insert(RESUMABLE, HeaderValue::from_static(VERSION));
     answer
 }
@@ -109,7 +112,7 @@ async fn respond(
     let upload = find(engine, &feed, id).await?;
     match method {
         Method::HEAD => status(engine, upload).await,
-        Method::PATCH => append(engine, upload, request).await,
+        Method::PATCH => append(engine, &feed, upload, request).await,
         Method::DELETE => terminate(engine, &feed, upload).await,
         _ => Err(RouteError::bad_request("X-HTTP-Method-Override must be PATCH, HEAD or DELETE")),
     }
@@ -155,11 +158,12 @@ async fn status(engine: &Engine, mut upload: Upload) -> Result<Answer, RouteErro
 
 async fn append(
     engine: &Arc<Engine>,
+    feed: &Feed,
     mut upload: Upload,
     request: Request<Incoming>,
 ) -> Result<Answer, RouteError> {
     let headers = request.headers();
-    if headers.get(CONTENT_TYPE).is_none_or(|value| value != PART) {
+    if !is_part(headers) {
         return Err(RouteError::unsupported_type(format!("Content-Type must be {PART}")));
     }
     let offset = number(headers, &OFFSET)?;
@@ -172,9 +176,13 @@ async fn append(
     set_length(engine, &mut upload, headers).await?;
     let part = Part::of(engine, request, &upload.row)?;
     let mut answer = bare(StatusCode::NO_CONTENT);
-    let at = engine.clone();
-    take(engine, async move { receive(&at, upload, part).await }, &mut answer.headers).await?;
-    Ok(answer)
+    let (at, id) = (engine.clone(), upload.id.clone());
+    let taken = take(engine, async move { receive(&at, upload, part).await }, &mut answer.headers).await;
+    match taken {
+        // The other request may have removed it: then there is nothing to go on with.
+        Err(e) if e.kind == RouteErrorKind::Conflict => Err(find(engine, feed, &id).await.err().unwrap_or(e)),
+        taken => taken.map(|()| answer),
+    }
 }
 
 /// Stores the length that a request tells of an upload that was created without one.

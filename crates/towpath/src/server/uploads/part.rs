@@ -18,9 +18,6 @@ use crate::server::publish::check_room;
 use crate::server::read_your_writes::set_position;
 use crate::store_error::StoreError;
 
-/// Media type of a part.
-pub(super) const PART: &str = "application/offset+octet-stream";
-
 /// Bytes of an upload that a request brings.
 pub(super) struct Part {
     body: BodyReader,

@@ -1,7 +1,7 @@
 //! Headers of tus, and parts of answers that all requests have.
 
 use bytes::Bytes;
-use http::header::CACHE_CONTROL;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::document::prebuilt::Answer;
@@ -18,10 +18,21 @@ pub(super) const DEFERRED_LENGTH: HeaderName = HeaderName::from_static("upload-d
 pub(super) const METADATA: HeaderName = HeaderName::from_static("upload-metadata");
 pub(super) const EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
 
+/// Media type of a part.
+pub(super) const PART: &str = "application/offset+octet-stream";
+
 /// Returns an answer without a body, which no cache keeps.
 pub(super) fn bare(status: StatusCode) -> Answer {
     let headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
     Answer { status, headers, body: Bytes::new() }
+}
+
+/// Returns true if a request's body is a part of an upload: a media type has no case, and may have parameters (RFC 9110,
+/// section 8.3.1).
+pub(super) fn is_part(headers: &HeaderMap) -> bool {
+    let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = media_type.split(';').next().unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case(PART)
 }
 
 /// Returns the number in a header that must be there.
