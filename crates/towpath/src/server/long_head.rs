@@ -1,4 +1,5 @@
-//! Requests whose head is too long: hyper refuses them without a body, and this says what to do instead.
+//! Requests whose head is too long, or has too many fields: hyper refuses them without a body, and this says what to
+//! do instead.
 //!
 //! hyper sends its refusal by itself, in the middle of a head. [`RefusalFilter`] keeps it from the socket. The rest of the
 //! head is read and forgotten, because a browser that is still sending shows no answer, and because the address may have
@@ -23,6 +24,10 @@ use crate::document::prebuilt::Answer;
 use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::Engine;
 
+/// Most header fields of a request. hyper's default, which takes no memory of its own.
+const MAX_COUNT: usize = 100;
+/// Fewest bytes of a head that hyper refuses: one field more, each with a name of a letter and no value.
+const MIN_REFUSED: usize = (MAX_COUNT + 1) * "a:\r\n".len();
 /// Beginning of hyper's own refusal.
 const REFUSAL: &[u8] = b"HTTP/1.1 431 ";
 /// Longest time, and most bytes, that are spent on the rest of a head. Chromium's addresses have up to 2 MiB.
@@ -61,7 +66,7 @@ impl<S> RefusalFilter<S> {
 
     /// Returns true if a write is kept back.
     fn keeps(&mut self, from: &[u8]) -> bool {
-        self.has_refused |= self.unanswered >= MAX_HEAD && from.starts_with(REFUSAL);
+        self.has_refused |= self.unanswered >= MIN_REFUSED && from.starts_with(REFUSAL);
         self.unanswered = 0;
         self.has_refused
     }
@@ -147,8 +152,8 @@ pub(super) async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(
 /// Makes the page or the problem document for a request whose head is too long.
 pub(super) fn answer<B>(engine: Arc<Engine>, peer: SocketAddr, request: &Request<B>) -> Answer {
     let detail = format!(
-        "the address and the header fields of this request are longer than {} KiB; shorten the search, or remove \
-         this site's cookies",
+        "the address and the header fields of this request are longer than {} KiB, or there are more than {MAX_COUNT} header \
+         fields; shorten the search, or remove this site's cookies",
         MAX_HEAD >> 10
     );
     let error = RouteError::new(RouteErrorKind::HeadTooLarge, detail);

@@ -297,6 +297,21 @@ fn a_long_head_is_refused() {
     assert_eq!(KeptConnection(BufReader::new(stream)).response().0, 431);
 }
 
+#[test]
+fn a_head_with_many_fields_is_refused_with_a_reason() {
+    let dir = TestFolder::new(IMPATIENT);
+    let server = dir.serve();
+    for (count, status) in [(99, 200), (100, 431), (2000, 431)] {
+        let mut stream = connect(&server);
+        let host = stream.peer_addr().unwrap();
+        let fields: String = (0..count).map(|n| format!("a{n}: x\r\n")).collect();
+        write!(stream, "GET /healthz.json HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n").unwrap();
+        let (told, text) = KeptConnection(BufReader::new(stream)).response();
+        assert_eq!(told, status, "{count}: {text}");
+        assert!(status == 200 || text.contains("100 header fields"), "{text}");
+    }
+}
+
 /// Peak memory of a process, in MiB.
 fn peak_memory(server: &TestServer) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
