@@ -377,6 +377,15 @@ fn a_check_reads_the_files_that_the_configuration_names() {
 }
 
 #[test]
+fn a_check_counts_all_tokens() {
+    let dir = TestFolder::new(
+        "[server]\ntokens = [\"one\", \"two\"]\n[[token]]\nname = \"three\"\ntoken = \"three\"\nrights = [\"publish\"]\n",
+    );
+    let said = stdout(&dir.run(&["config", "check"]));
+    assert!(said.contains("3 tokens"), "{said}");
+}
+
+#[test]
 fn commands_describe_themselves() {
     let dir = TestFolder::new("");
     let schema: serde_json::Value = serde_json::from_str(&stdout(&dir.run(&["config", "schema"]))).unwrap();

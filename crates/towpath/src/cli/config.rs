@@ -52,8 +52,8 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     let text = match (args.format, &loaded) {
         (OutputFormat::Json, loaded) => format!("{}\n", as_json(loaded.as_ref().err(), &faults)),
         (OutputFormat::Text, Ok(config)) if faults.is_empty() => {
-            let (feeds, tokens) =
-                (counted(config.feeds.len(), "feed"), counted(config.tokens.len(), "token"));
+            let tokens = config.server.tokens.len() + config.tokens.len();
+            let (feeds, tokens) = (counted(config.feeds.len(), "feed"), counted(tokens, "token"));
             format!("the configuration is valid: {feeds}, {tokens}\n")
         }
         (OutputFormat::Text, Ok(_)) => return Err(CliError::usage(faults.join("\n"))),
