@@ -14,7 +14,7 @@ use towpath_proto::change::NewChange;
 use towpath_proto::feed_id::FeedId;
 use towpath_proto::item::{Content, Item};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore, FolderRepair};
-use towpath_store::{AppendError, Expected, OpenError, Store};
+use towpath_store::{AppendError, Expected, OpenError, Store, Table, TableWrite};
 
 fn options() -> EmbeddedOptions {
     EmbeddedOptions { reserve: 0, ..EmbeddedOptions::default() }
@@ -313,4 +313,26 @@ async fn append_until_refused(store: &EmbeddedStore) -> (AppendError, u64) {
             Err(error) => return (error, reached),
         }
     }
+}
+
+/// One call removes the files of large values of which nothing is left.
+#[tokio::test]
+async fn compacting_gives_back_the_space_of_removed_contents() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path(), options()).unwrap();
+    let row = |n: u8, value: Option<Vec<u8>>| {
+        vec![TableWrite { table: Table::Documents, key: vec![b'a', n], value: value.map(Into::into) }]
+    };
+    for n in 0..24 {
+        let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(1 << 20).collect();
+        store.write(row(n, Some(noise)), Vec::new()).await.unwrap();
+    }
+    let (_, full) = store.compact().await.unwrap();
+    assert!(full > 24 << 20, "{full}");
+    for n in 0..24 {
+        store.write(row(n, None), Vec::new()).await.unwrap();
+    }
+    let (before, after) = store.compact().await.unwrap();
+    assert!(before > 24 << 20 && after < 1 << 20, "{before} before, {after} after");
+    store.close().await;
 }

@@ -199,7 +199,7 @@ impl EmbeddedStore {
         self.blocking(ReadTarget::Everything, move || engine.verify(&progress)).await
     }
 
-    /// Rewrites all tables without what was removed. Returns the bytes on disk before and after.
+    /// Rewrites all tables without what was removed, as far as the engine does. Returns the bytes on disk before and after.
     ///
     /// # Errors
     ///

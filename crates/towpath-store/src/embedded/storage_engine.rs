@@ -19,6 +19,9 @@ use super::table_lists::check_table_lists;
 use crate::Table;
 use crate::error::{OpenError, StorageError};
 
+/// Most runs of one compaction of a keyspace: each removes what the one before has found to be gone.
+const MAX_RUNS: usize = 16;
+
 /// Storage engine with its keyspaces.
 pub(crate) struct StorageEngine {
     pub(super) db: Database,
@@ -215,7 +218,18 @@ impl StorageEngine {
         let bytes = || keyspaces.iter().map(|keyspace| keyspace.disk_space()).sum();
         let before = bytes();
         for keyspace in keyspaces {
-            keyspace.major_compact().map_err(|e| read_error(&e))?;
+            // The first run counts which separated values are gone. Later ones remove the files of which nothing is left, and
+            // rewrite some of those with gaps, until a run gains nothing.
+            let runs = if keyspace.is_kv_separated() { MAX_RUNS } else { 1 };
+            let mut last = u64::MAX;
+            for run in 0..runs {
+                keyspace.major_compact().map_err(|e| read_error(&e))?;
+                let now = keyspace.disk_space();
+                if run > 0 && now >= last {
+                    break;
+                }
+                last = now;
+            }
         }
         Ok((before, bytes()))
     }

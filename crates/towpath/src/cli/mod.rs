@@ -104,7 +104,7 @@ enum Subcommands {
     Verify(verify::VerifyArgs),
     /// Rebuild the data folder's indexes from its log, and name what is lost; no server may have it open
     Repair(repair::RepairArgs),
-    /// Compact the data folder, so that what was removed takes no space; no server may have it open
+    /// Compact the data folder: give back space of what was removed; no server may have it open
     Compact(ConfigArgs),
     /// Back up the data folder to a folder or object storage, also while it is served; later runs write only changes
     Backup(backup::BackupArgs),
