@@ -564,6 +564,8 @@ async fn discovery_finds_a_feed() {
             let start = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<rss version='2.0'>";
             vec![send(start), ScriptStep::Flood(vec![b' '; 4096])]
         }
+        // Only the beginning is read, and a first item of many megabytes comes before the version.
+        "/large" => answer("200 OK", "Content-Type: application/feed+json\r\n", r#"{"items":[{"id":"1""#),
         _ => answer("410 Gone", "", ""),
     })
     .await;
@@ -575,6 +577,7 @@ async fn discovery_finds_a_feed() {
     assert_eq!((offer.protocol, offer.url), (Protocol::DiffDelta, server.url("/.well-known/diffdelta.json")));
     // The root element decides. Reading the document to its end would never finish.
     assert_eq!(found("/endless").await.unwrap().protocol, Protocol::Rss);
+    assert_eq!(found("/large").await.unwrap().protocol, Protocol::Rss);
     assert!(found("/page").await.unwrap_err().to_string().contains("a page that links to no feed"));
     assert!(matches!(found("/gone").await, Err(DiscoverError::Status { status: 410, .. })));
 }

@@ -236,7 +236,10 @@ fn sup(_seen: &ProbedResponse<'_>, document: &DetectedDocument) -> Option<(Proto
 fn is_json_feed(response: &ProbedResponse<'_>, document: &DetectedDocument) -> bool {
     // Some JSON encoders escape slashes.
     let names = ["https://jsonfeed.org/version/", "https:\\/\\/jsonfeed.org\\/version\\/"];
-    document.has_keys(&["version", "items"]) && names.iter().any(|name| response.contains(name))
+    let is_named = || document.has_keys(&["version"]) && names.iter().any(|name| response.contains(name));
+    // The version may come after items of many megabytes, of which only the beginning is read.
+    let is_labelled = || media_type(response.head) == "application/feed+json";
+    document.has_keys(&["items"]) && (is_named() || is_labelled())
 }
 
 /// Offers from a feed's list of URLs, as towpath's servers publish it at `/feeds/{feed}`.
