@@ -547,14 +547,6 @@ fn relations_may_be_written_as_iris() {
     assert_eq!(towpath_proto::attachment::attachments(&item)[0].url, "http://a.example/1.mp3");
 }
 
-/// "The elements of RSS are known in any case" (docs/sources.md).
-#[test]
-fn the_root_of_rss_is_known_in_any_case() {
-    let rss = "<RSS version='2.0'><CHANNEL><ITEM><GUID>1</GUID></ITEM></CHANNEL></RSS>";
-    let feed = read(rss.as_bytes(), &options()).unwrap();
-    assert_eq!((feed.format, feed.items[0].id.as_str()), (Format::Rss, "1"));
-}
-
 #[test]
 fn too_many_namespaces_are_an_error_in_our_words() {
     let declarations: String = (0..3000).map(|n| format!(" xmlns:n{n}='urn:{n}'")).collect();

@@ -55,8 +55,7 @@ pub fn peek(start: &[u8], content_type: Option<&str>, base_url: Option<&str>) ->
     };
     let root = match (root.ns, root.local) {
         (Ns::Atom, "feed" | "entry") => RootElement::Atom,
-        (Ns::Rss, name) if name.eq_ignore_ascii_case("rss") => RootElement::Rss,
-        (Ns::Rdf, "RDF") => RootElement::Rss,
+        (Ns::Rss, "rss") | (Ns::Rdf, "RDF") => RootElement::Rss,
         (_, "opml") => RootElement::Opml,
         _ => RootElement::Other,
     };

@@ -195,8 +195,7 @@ fn read_xml(text: &str, options: &ReadOptions, budget: Budget) -> Result<FeedDoc
     // The root element decides, because media types of feeds are unreliable.
     let format = match (root.ns, root.local) {
         (xml::Ns::Atom, "feed" | "entry") => Format::Atom,
-        (xml::Ns::Rss, name) if name.eq_ignore_ascii_case("rss") => Format::Rss,
-        (xml::Ns::Rdf, "RDF") => Format::Rss,
+        (xml::Ns::Rss, "rss") | (xml::Ns::Rdf, "RDF") => Format::Rss,
         _ => {
             let name: String = root.name.chars().take(60).collect();
             return Err(FormatError::Unknown(format!("XML with the root <{name}> is neither RSS nor Atom")));
