@@ -70,7 +70,9 @@ impl AlertNotice {
 
     /// Names the node. Each node counts its own messages, so their ids differ by it.
     pub(super) fn of_node(self, node: &str) -> Self {
-        Self { id: format!("{}-{node}", self.id), node: Some(node.to_owned()), ..self }
+        // Signatures of Standard Webhooks put a dot behind the id, so it has none itself.
+        let in_id = node.replace(['.', ':'], "-");
+        Self { id: format!("{}-{in_id}", self.id), node: Some(node.to_owned()), ..self }
     }
 
     /// A message by which the destinations are tested.

@@ -160,10 +160,10 @@ fn messages_of_two_nodes_differ() {
         book.observe(at(HOUR), vec![failing("news", 0)], timing, &[AlertDestination::Webhook]);
         book.outbox[0].notice.clone()
     };
-    let (one, other) = (notice("a:1"), notice("b:1"));
-    assert_ne!(one.id, other.id);
-    assert_eq!(one.json("http://x")["data"]["node"], "a:1");
-    assert!(one.text("http://x").contains("(http://x, node a:1)"));
+    let (one, other) = (notice("a.example:1"), notice("b.example:1"));
+    assert!(one.id != other.id && !one.id.contains('.'), "{}", one.id);
+    assert_eq!(one.json("http://x")["data"]["node"], "a.example:1");
+    assert!(one.text("http://x").contains("(http://x, node a.example:1)"));
 }
 
 #[test]
