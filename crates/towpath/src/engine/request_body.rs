@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_RANGE, TRANSFER_ENCODING};
+use http::header::{CONTENT_ENCODING, CONTENT_RANGE, EXPECT, TRANSFER_ENCODING};
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use tokio::time::{Instant, timeout_at};
 use towpath_client::{BodyBudget, BodyShare};
 
@@ -113,10 +113,7 @@ impl BodyReader {
                     return Ok(Some(data));
                 }
                 Some(Err(e)) if e.is::<LengthLimitError>() => {
-                    return Err(RouteError::too_large(format!(
-                        "the body has more than {} bytes; split it",
-                        self.limit
-                    )));
+                    return Err(too_long(self.limit));
                 }
                 Some(Err(e)) => return Err(RouteError::bad_request(format!("the body is incomplete: {e}"))),
             }
@@ -173,12 +170,32 @@ impl AsRef<[u8]> for SharedBytes {
     }
 }
 
+fn too_long(limit: u64) -> RouteError {
+    RouteError::too_large(format!("the body has more than {limit} bytes; split it"))
+}
+
+/// Reads what a sender that does not wait for leave to send (RFC 9110, section 10.1.1) has on its way of a body that is too
+/// long, up to a quarter more than the limit. A connection that is closed on it is reset, and the sender would not see the
+/// answer.
+pub(crate) async fn skip(engine: &Engine, request: Request<Incoming>, limit: usize) {
+    if request.headers().contains_key(EXPECT) {
+        return;
+    }
+    if let Ok(mut body) = BodyReader::new(engine, request, (limit + limit / 4) as u64) {
+        body.skip().await;
+    }
+}
+
 /// Reads a request's body of at most `limit` bytes.
 pub(crate) async fn read(
     engine: &Engine,
     request: Request<Incoming>,
     limit: usize,
 ) -> Result<Bytes, RouteError> {
+    if request.body().size_hint().exact().is_some_and(|length| length > limit as u64) {
+        skip(engine, request, limit).await;
+        return Err(too_long(limit as u64));
+    }
     let mut body = BodyReader::new(engine, request, limit as u64)?;
     let mut received = WholeBody::new(engine);
     while body.next_into(&mut received).await? {}

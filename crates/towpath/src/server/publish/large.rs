@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Request;
-use http::header::EXPECT;
 use hyper::body::{Body as _, Incoming};
 
 use super::limits::MAX_CONTENT;
@@ -12,7 +11,7 @@ use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::attachments::{
     Attachment, ItemGuard, Upload, UploadWriter, end, file_name, lock, max_size,
 };
-use crate::engine::request_body::{BodyReader, WholeBody};
+use crate::engine::request_body::{self, BodyReader, WholeBody};
 use crate::engine::{Engine, Feed};
 
 /// Content of a request.
@@ -51,7 +50,7 @@ pub(in crate::server) async fn content(
     let limit = max_content(engine);
     let length = request.body().size_hint().exact();
     if length.is_some_and(|length| length > limit) {
-        skip(engine, request).await;
+        request_body::skip(engine, request, MAX_CONTENT).await;
         return Err(too_large(limit));
     }
     let is_large = is_large(&request);
@@ -71,17 +70,6 @@ pub(in crate::server) async fn content(
     let receiving = tokio::spawn(async move { receive(&at, upload, received.freeze(), body).await });
     let file = receiving.await.map_err(|e| RouteError::internal(e.to_string()))??;
     Ok(ReceivedContent::File(Box::new(file)))
-}
-
-/// Reads what a sender that does not wait for leave to send (RFC 9110, section 10.1.1) has on its way, up to the size of a
-/// usual content. A connection that is closed on it is reset, and the sender would not see the answer.
-async fn skip(engine: &Engine, request: Request<Incoming>) {
-    if request.headers().contains_key(EXPECT) {
-        return;
-    }
-    if let Ok(mut body) = BodyReader::new(engine, request, MAX_CONTENT as u64) {
-        body.skip().await;
-    }
 }
 
 async fn receive(
