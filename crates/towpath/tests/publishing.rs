@@ -275,7 +275,7 @@ fn parts_of_an_item_and_of_a_document_are_served() {
     assert_eq!((carried.status, carried.header("accept-ranges")), (200, Some("none")));
     let index = server.json("/archive/notes/index.json");
     let snapshot = index["snapshots"].as_array().unwrap().last().unwrap()["url"].as_str().unwrap();
-    let snapshot = snapshot.strip_prefix(&server.base).unwrap();
+    let snapshot = &snapshot[snapshot.find("/archive/").unwrap()..];
     for path in ["/feeds/notes/items/sound", snapshot, "/feeds/notes/replication"] {
         let whole = server.get(path);
         let tag = whole.header("etag").unwrap();
@@ -347,8 +347,10 @@ fn rfc_9110_13_1_1_if_match_holds_for_reads() {
         let ask = |method: &str, tags: &str| {
             server.ask(method, path, &[("if-match", tags), ("range", "bytes=0-9")], b"")
         };
+        // DiffDelta's current documents have no parts.
+        let status = if path.starts_with("/diff/") { 200 } else { 206 };
         for matching in [&*tag, "*", &format!("\"a,b\", {tag}")] {
-            assert_eq!(ask("GET", matching).status, 206, "{path} {matching}");
+            assert_eq!(ask("GET", matching).status, status, "{path} {matching}");
             assert_eq!(ask("HEAD", matching).status, 200, "{path} {matching}");
         }
         // A weak tag never matches here (section 8.8.3.2).
