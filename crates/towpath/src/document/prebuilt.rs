@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use crate::document::cors::CorsPolicy;
 use crate::document::encoding;

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::cursor::Cursor;
 use towpath_proto::diffdelta::discovery::{self, NodeHealth};

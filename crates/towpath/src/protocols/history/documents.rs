@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, LAST_MODIFIED, LINK};
 use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 use towpath_proto::change::{Change, Op, Seq};
 use towpath_proto::format::{FeedLink, http_date, link};
 use towpath_proto::history::publish::{HistoryDocument, LogPage, LogWindow, MIN_PART};

@@ -1,13 +1,14 @@
 //! `/sup.json`: the feeds that were updated within the last `seconds` (Simple Update Protocol).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES};
 use http::{HeaderMap, HeaderValue, Request};
 use sha2::{Digest, Sha256};
 use tokio::task::JoinError;
+use tokio::time::Instant;
 use towpath_proto::sup::discovery::MEDIA_TYPE;
 use towpath_proto::sup::publish::{MAX_PERIOD, PERIODS, PublishedSupDocument};
 

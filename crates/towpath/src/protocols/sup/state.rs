@@ -6,10 +6,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
 use towpath_proto::sup::id::SupId;
