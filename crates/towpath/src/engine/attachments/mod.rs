@@ -108,10 +108,8 @@ fn name_row(feed: &FeedId, key: &str) -> Vec<u8> {
 }
 
 /// Returns the names in a row of names: one a line, for names have no control characters.
-fn names(row: &[u8]) -> impl Iterator<Item = String> {
-    let text = String::from_utf8_lossy(row).into_owned();
-    let names: Vec<String> = text.lines().map(str::to_owned).collect();
-    names.into_iter()
+fn names(row: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(row).lines().map(str::to_owned).collect()
 }
 
 /// Length of a media type that no row has: the rest of the row describes a file in chunks.
@@ -216,7 +214,7 @@ pub(crate) async fn list(store: &dyn Store, feed: &FeedId) -> Result<Vec<Attachm
     while let Some(page) = scan.next().await? {
         files.extend(page.iter().flat_map(|(key, row)| {
             let key = String::from_utf8_lossy(&key[prefix.len()..]).into_owned();
-            names(row).map(move |name| Attachment { key: key.clone(), name })
+            names(row).into_iter().map(move |name| Attachment { key: key.clone(), name })
         }));
     }
     Ok(files)

@@ -82,12 +82,17 @@ pub(crate) async fn save(
     let mut saved = SavedFiles::from(guard);
     // One by one: each is as large as a batch may be.
     for NewFile { item, file, media_type, bytes } in files {
-        let mut writes = describe(store, feed, &file, &media_type).await?;
-        if writes.is_empty() {
-            writes = keep(feed, &file, &media_type, &bytes);
-            saved.new.push((item, file.key));
+        let writes = match describe(store, feed, &file, &media_type).await? {
+            Some(writes) => writes,
+            None => {
+                let writes = keep(feed, &file, &media_type, &bytes);
+                saved.new.push((item, file.key));
+                writes
+            }
+        };
+        if !writes.is_empty() {
+            store.write(writes, Vec::new()).await?;
         }
-        store.write(writes, Vec::new()).await?;
     }
     Ok(saved)
 }
@@ -114,7 +119,7 @@ pub(crate) fn keep(feed: &FeedId, file: &Attachment, media_type: &str, bytes: &[
     ]
 }
 
-/// Returns the writes that give a file one more name, and another media type; none if there is no such file.
+/// Returns the writes that give a file a name and a media type which it does not have; `None` if there is no such file.
 ///
 /// The bytes of a file never change, and an item may be published with them again.
 pub(super) async fn describe(
@@ -122,19 +127,29 @@ pub(super) async fn describe(
     feed: &FeedId,
     file: &Attachment,
     media_type: &str,
-) -> Result<Vec<TableWrite>, StoreError> {
-    let value = match record(store, feed, &file.key).await? {
-        None => return Ok(Vec::new()),
-        Some(KeptFile::Whole(content)) => whole_record(media_type, &content.bytes),
-        Some(KeptFile::Chunked(chunked)) => chunked_record(&chunked.with_type(media_type))?,
+) -> Result<Option<Vec<TableWrite>>, StoreError> {
+    let Some(kept) = record(store, feed, &file.key).await? else { return Ok(None) };
+    let mut writes = Vec::new();
+    let value = match kept {
+        KeptFile::Whole(content) if content.media_type != media_type => {
+            Some(whole_record(media_type, &content.bytes))
+        }
+        KeptFile::Chunked(chunked) if chunked.media_type != media_type => {
+            Some(chunked_record(&chunked.with_type(media_type))?)
+        }
+        _ => None,
     };
+    writes.extend(value.map(|value| write(bytes_row(feed, &file.key), value)));
     let row = name_row(feed, &file.key);
-    let stored = store.get(Table::Documents, &row).await?.unwrap_or_default();
+    let mut all = names(&store.get(Table::Documents, &row).await?.unwrap_or_default());
     // The newest comes last.
-    let mut all: Vec<String> = names(&stored).filter(|name| *name != file.name).collect();
-    all.drain(..all.len().saturating_sub(MAX_NAMES - 1));
-    all.push(file.name.clone());
-    Ok(vec![write(bytes_row(feed, &file.key), value), write(row, all.join("\n").into())])
+    if all.last() != Some(&file.name) {
+        all.retain(|name| *name != file.name);
+        all.drain(..all.len().saturating_sub(MAX_NAMES - 1));
+        all.push(file.name.clone());
+        writes.push(write(row, all.join("\n").into()));
+    }
+    Ok(Some(writes))
 }
 
 fn whole_record(media_type: &str, bytes: &[u8]) -> Bytes {

@@ -281,7 +281,7 @@ impl Upload {
         // The item has the same file already, so these chunks are not needed.
         let described = describe(store, &self.feed, file, &self.row.media_type).await?;
         self.row = UploadRow { stage: Stage::Stored { key: file.key.clone(), is_new: false }, ..before };
-        self.write(store, described, None).await
+        self.write(store, described.unwrap_or_default(), None).await
     }
 
     /// Removes a file with its chunks, as an upload that is being removed: a crash in between leaves its row.
