@@ -213,27 +213,33 @@ fn a_backup_that_is_cut_off_is_none() {
     succeed(&dir.run(&["restore", "copies", "--check"]));
 }
 
-#[test]
-fn a_damaged_backup_is_named_and_not_restored() {
-    if clustered::skips("a node's folder is a replica") {
-        return;
-    }
+/// Makes a backup of a stopped server, in `copies`. Returns its largest piece, and the piece's bytes.
+fn backed_up() -> (TestFolder, PathBuf, Vec<u8>) {
     let dir = TestFolder::new(FEEDS);
     let server = dir.serve();
     publish(&server, 0, 2000);
     assert_eq!(server.stop(), Some(0));
     succeed(&dir.run(&["backup", "copies"]));
     let pieces = files(&dir.path("copies/pieces"));
-    let largest = pieces.iter().max_by_key(|piece| piece.metadata().unwrap().len()).unwrap();
-    let whole = std::fs::read(largest).unwrap();
+    let largest = pieces.into_iter().max_by_key(|piece| piece.metadata().unwrap().len()).unwrap();
+    let whole = std::fs::read(&largest).unwrap();
+    (dir, largest, whole)
+}
+
+#[test]
+fn a_damaged_backup_is_named_and_not_restored() {
+    if clustered::skips("a node's folder is a replica") {
+        return;
+    }
+    let (dir, largest, whole) = backed_up();
     let mut damaged = whole.clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 0xff;
     let name = largest.file_name().unwrap().to_str().unwrap();
     for bytes in [Some(&damaged[..]), Some(&whole[..middle]), None] {
         match bytes {
-            Some(bytes) => std::fs::write(largest, bytes).unwrap(),
-            None => std::fs::remove_file(largest).unwrap(),
+            Some(bytes) => std::fs::write(&largest, bytes).unwrap(),
+            None => std::fs::remove_file(&largest).unwrap(),
         }
         let checked = dir.run(&["restore", "copies", "--check"]);
         assert_eq!(checked.status.code(), Some(1));
@@ -265,28 +271,21 @@ fn a_later_backup_replaces_damaged_pieces() {
     if clustered::skips("a node's folder is a replica") {
         return;
     }
-    let dir = TestFolder::new(FEEDS);
-    let server = dir.serve();
-    publish(&server, 0, 2000);
-    assert_eq!(server.stop(), Some(0));
+    let (dir, largest, whole) = backed_up();
     let back_up = |more: &[&str]| -> Value {
         let made = dir.run(&[&["backup", "copies", "--format", "json"], more].concat());
         succeed(&made);
         serde_json::from_str(&stdout(&made)).unwrap()
     };
-    back_up(&[]);
-    let pieces = files(&dir.path("copies/pieces"));
-    let largest = pieces.iter().max_by_key(|piece| piece.metadata().unwrap().len()).unwrap();
-    let whole = std::fs::read(largest).unwrap();
     for length in [0, whole.len() / 2] {
-        std::fs::write(largest, &whole[..length]).unwrap();
+        std::fs::write(&largest, &whole[..length]).unwrap();
         assert_eq!(back_up(&[])["new_pieces"], 1);
         succeed(&dir.run(&["restore", "copies", "--check"]));
     }
     // Damage that keeps the size is found by reading only.
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 0xff;
-    std::fs::write(largest, &flipped).unwrap();
+    std::fs::write(&largest, &flipped).unwrap();
     assert_eq!(back_up(&[])["new_pieces"], 0);
     let checked = dir.run(&["restore", "copies", "--check"]);
     assert!(stderr(&checked).contains("towpath backup copies --verify"), "{}", stderr(&checked));

@@ -228,7 +228,7 @@ fn a_receiver_that_is_gone_stops_its_sink_until_it_is_resumed() {
     assert_eq!(delivered(&receiver).last().map(String::as_str), Some("b"));
 }
 
-/// What the destination has is not taken for a lag by a server that was killed before it had saved the sink's state.
+/// A server that was killed before it had saved the sink's state does not take for a lag what the destination has.
 #[test]
 fn a_killed_server_knows_what_its_sinks_have() {
     let receiver = CallbackServer::start(good);

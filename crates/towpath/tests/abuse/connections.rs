@@ -278,7 +278,7 @@ fn begin_put(server: &TestServer, id: &str, length: usize, first: &[u8]) -> Kept
     KeptConnection(BufReader::new(stream))
 }
 
-/// What came fast earns no pause of hours, in which the body's memory would be held.
+/// Bytes that came fast earn no pause of hours, in which the body's memory would be held.
 #[test]
 fn clients_that_fall_silent_are_cut() {
     let dir = TestFolder::new(IMPATIENT);
