@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
-use towpath_proto::follow::{FeedReset, FollowError, Followed, Follower, ReadLimits, StartFrom};
+use towpath_proto::follow::{FeedReset, FollowError, FollowMode, Followed, Follower, ReadLimits, StartFrom};
 
 use super::changes::StatePlace;
 use super::clock::{DriverClock, SystemClock};
@@ -26,7 +26,7 @@ pub struct Follow {
     pub(crate) protocol: Option<Protocol>,
     pub(crate) from: StartFrom,
     pub(crate) state: Option<Value>,
-    pub(crate) once: bool,
+    pub(crate) mode: FollowMode,
     pub(crate) limits: ReadLimits,
     pub(crate) large_content: Option<PathBuf>,
     pub(crate) fetcher: Option<Fetcher>,
@@ -66,7 +66,7 @@ impl Follow {
             protocol: None,
             from: StartFrom::Beginning,
             state: None,
-            once: false,
+            mode: FollowMode::Continuous,
             limits: ReadLimits::default(),
             large_content: None,
             fetcher: None,
@@ -98,7 +98,7 @@ impl Follow {
     /// Ends the follow once all current changes are delivered.
     #[must_use]
     pub fn once(mut self) -> Self {
-        self.once = true;
+        self.mode = FollowMode::CatchUp;
         self
     }
 
@@ -173,7 +173,7 @@ impl Follow {
     pub async fn open(self) -> Result<FollowStream, FollowError> {
         self.check_place()?;
         let large_folder = self.large_folder()?;
-        let Self { url, protocol, from, state, once, limits, fetcher, clock, .. } = self;
+        let Self { url, protocol, from, state, mode, limits, fetcher, clock, .. } = self;
         let fetcher = named_fetcher(fetcher, &url)?;
         // A resumed follow has both: discovering again might find another protocol, whose state differs.
         let (protocol, url, name) = match protocol {
@@ -184,9 +184,9 @@ impl Follow {
             }
         };
         let config =
-            FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits, large_folder };
+            FollowerConfig { url: url.clone(), from, name, state, mode, every: None, limits, large_folder };
         let follower = follower(protocol, config)?;
-        Ok(FollowStream::spawn(follower, fetcher, clock, protocol, url, once))
+        Ok(FollowStream::spawn(follower, fetcher, clock, protocol, url, mode))
     }
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn named_fetcher(fetcher: Option<Fetcher>, url: &str) -> Result<Fetch
 pub struct FollowStream {
     protocol: Protocol,
     url: String,
-    once: bool,
+    mode: FollowMode,
     messages: mpsc::UnboundedReceiver<StreamMessage>,
     /// Set by the driver's last message.
     has_finished: bool,
@@ -231,7 +231,7 @@ impl FollowStream {
         clock: Arc<dyn DriverClock>,
         protocol: Protocol,
         url: String,
-        once: bool,
+        mode: FollowMode,
     ) -> Self {
         // Unbounded, because notices cannot wait. At most one delivery is queued: the next waits for its acknowledgement.
         let (sender, messages) = mpsc::unbounded_channel();
@@ -245,7 +245,7 @@ impl FollowStream {
             }
         });
         let pending = VecDeque::new();
-        Self { protocol, url, once, messages, has_finished: false, pending, delivered: None, stop }
+        Self { protocol, url, mode, messages, has_finished: false, pending, delivered: None, stop }
     }
 
     /// Polls for the next message of the driver; `None` after its end.
@@ -305,12 +305,12 @@ impl FollowStream {
                     return Ok(Some(FollowEvent::Reset(reset)));
                 }
                 // Without retries the error is the result, below.
-                Some(StreamMessage::Notice(FollowNotice::Failed(_))) if self.once => {}
+                Some(StreamMessage::Notice(FollowNotice::Failed(_))) if self.mode == FollowMode::CatchUp => {}
                 // An event of its own.
                 Some(StreamMessage::Notice(FollowNotice::Reset(_))) => {}
                 Some(StreamMessage::Notice(notice)) => return Ok(Some(FollowEvent::Notice(notice))),
                 Some(StreamMessage::Finished(summary)) => match summary.failed {
-                    Some(error) if self.once => return Err(error),
+                    Some(error) if self.mode == FollowMode::CatchUp => return Err(error),
                     _ => {}
                 },
                 None => return Ok(None),

@@ -145,4 +145,4 @@ pub use tls::{SetupError, install_provider};
 pub use transport::{Transport, TransportBody};
 pub use validators::Validators;
 
-pub use towpath_proto::follow::{FeedReset, FollowError, Followed, ReadLimits, StartFrom};
+pub use towpath_proto::follow::{FeedReset, FollowError, FollowMode, Followed, ReadLimits, StartFrom};

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
-use towpath_proto::follow::{Checker, ContentFolder, FeedName, FollowError, Follower, ReadLimits, StartFrom};
+use towpath_proto::follow::{
+    Checker, ContentFolder, FeedName, FollowError, FollowMode, Follower, ReadLimits, StartFrom,
+};
 use towpath_proto::history::check::{HistoryCheckOptions as HistoryCheck, HistoryChecker};
 use towpath_proto::history::follow::{HistoryFollowOptions as HistoryOptions, HistoryFollower};
 use towpath_proto::push::websub::check::HubChecker;
@@ -148,8 +150,8 @@ pub struct FollowerConfig {
     pub name: Option<FeedId>,
     /// Last checkpoint of the same feed and protocol.
     pub state: Option<Value>,
-    /// Finish once all current changes are delivered.
-    pub once: bool,
+    /// [`FollowMode::CatchUp`] finishes once all current changes are delivered.
+    pub mode: FollowMode,
     /// Poll interval, instead of long polls and of the publisher's own interval. `None` means the protocol's default.
     pub every: Option<Duration>,
     /// Limits of what is read.
@@ -168,28 +170,28 @@ pub struct FollowerConfig {
 ///
 /// [`FollowError::Usage`] if the state or start position does not fit, or the protocol cannot be followed.
 pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Follower>, FollowError> {
-    let FollowerConfig { url, from, name, mut state, once, every, limits, large_folder } = config;
-    let folder = large_folder.as_deref().map(|base| content_folder(base, limits, once));
+    let FollowerConfig { url, from, name, mut state, mode, every, limits, large_folder } = config;
+    let folder = large_folder.as_deref().map(|base| content_folder(base, limits, mode));
     // DiffDelta's own documents name the feed of each item.
     let name = FeedName::take(state.as_mut(), name);
     let follower: Box<dyn Follower> = match protocol {
         Protocol::DiffDelta => {
             // Random jitter spreads the polls of many clients that start together.
-            let options = FollowOptions { from, state, once, every, jitter: fastrand::u64(..) };
+            let options = FollowOptions { from, state, mode, every, jitter: fastrand::u64(..) };
             Box::new(DiffDeltaFollower::new(&url, options)?.within(limits))
         }
         Protocol::Replication => {
             let limits = (limits, large_folder);
-            name.of(replication_follower(&url, from, state, (once, every), limits)?)
+            name.of(replication_follower(&url, from, state, (mode, every), limits)?)
         }
         Protocol::Smart => {
-            let mut follower = SmartFollower::new(&url, &from, state, once)?.within(limits);
+            let mut follower = SmartFollower::new(&url, &from, state, mode)?.within(limits);
             follower.set_pace(every);
             name.of(follower)
         }
         // Plain feeds are Feed History without archives: the same follower finds nothing to go back to.
         Protocol::History | Protocol::Rss | Protocol::Page => {
-            name.of(history_follower(protocol, &url, from, state, (once, every, limits))?)
+            name.of(history_follower(protocol, &url, from, state, (mode, every, limits))?)
         }
         Protocol::Sup => {
             let why = "a SUP document only names the feeds that changed; follow the feeds themselves";
@@ -200,8 +202,8 @@ pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Fo
 }
 
 /// Returns how contents that are files are downloaded into a folder, given its URL.
-pub fn content_folder(base: &str, limits: ReadLimits, once: bool) -> ContentFolder {
-    ContentFolder { base: base.into(), max_file: limits.max_file, once }
+pub fn content_folder(base: &str, limits: ReadLimits, mode: FollowMode) -> ContentFolder {
+    ContentFolder { base: base.into(), max_file: limits.max_file, mode }
 }
 
 fn with_files(follower: Box<dyn Follower>, folder: Option<ContentFolder>) -> Box<dyn Follower> {
@@ -232,7 +234,7 @@ pub fn pushed_follower(
         return Err(FollowError::Usage(format!("{}: {why}", config.url)));
     }
     let FollowerConfig { url, from, name, mut state, every, limits, large_folder, .. } = config;
-    let folder = large_folder.as_deref().map(|base| content_folder(base, limits, false));
+    let folder = large_folder.as_deref().map(|base| content_folder(base, limits, FollowMode::Continuous));
     let name = FeedName::take(state.as_mut(), name);
     let (callback, key) = with_key(callback);
     let options = subscribe_options(callback, limits.largest_document(MAX_DOCUMENT));
@@ -240,11 +242,12 @@ pub fn pushed_follower(
         Protocol::Smart => name.of(PushFollower::new(&url, &from, state, options)?.within(limits)),
         Protocol::Replication => {
             let limits = (limits, large_folder);
-            let follower = replication_follower(&url, from, state, (false, every), limits)?;
+            let follower = replication_follower(&url, from, state, (FollowMode::Continuous, every), limits)?;
             name.of(PushFollower::of(follower, options))
         }
         _ => {
-            let follower = history_follower(protocol, &url, from, state, (false, every, limits))?;
+            let follower =
+                history_follower(protocol, &url, from, state, (FollowMode::Continuous, every, limits))?;
             name.of(PushFollower::of(follower, options))
         }
     };
@@ -269,12 +272,12 @@ fn replication_follower(
     url: &str,
     from: StartFrom,
     state: Option<Value>,
-    (once, every): (bool, Option<Duration>),
+    (mode, every): (FollowMode, Option<Duration>),
     (limits, large_folder): (ReadLimits, Option<String>),
 ) -> Result<ReplicationFollower, FollowError> {
     let defaults = ReplicationOptions::default();
     let options = ReplicationOptions {
-        once,
+        mode,
         poll: every.unwrap_or(defaults.poll),
         follow_hints: every.is_none(),
         max_entity: limits.max_entity,
@@ -289,12 +292,12 @@ fn history_follower(
     url: &str,
     from: StartFrom,
     state: Option<Value>,
-    (once, every, limits): (bool, Option<Duration>, ReadLimits),
+    (mode, every, limits): (FollowMode, Option<Duration>, ReadLimits),
 ) -> Result<HistoryFollower, FollowError> {
     let defaults = HistoryOptions::default();
     let poll = every.unwrap_or(defaults.poll);
     let page = protocol == Protocol::Page;
-    let mut options = HistoryOptions { once, poll, page, reading: limits.document, ..defaults };
+    let mut options = HistoryOptions { mode, poll, page, reading: limits.document, ..defaults };
     options.limits.document = limits.largest_document(options.limits.document);
     HistoryFollower::new(url, from, state, options)
 }

@@ -18,8 +18,8 @@ use towpath_client::{
     FetchOptions, Fetcher, FollowNotice, FollowSummary, MemoryBudget, Output, PrivateFetches, drive,
 };
 use towpath_proto::follow::{
-    Event, Exchange, FollowError, Followed, Follower, Monotonic, Now, Request, RequestId, ResponseHead,
-    StartFrom, TransferError,
+    Event, Exchange, FollowError, FollowMode, Followed, Follower, Monotonic, Now, Request, RequestId,
+    ResponseHead, StartFrom, TransferError,
 };
 use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
 use towpath_proto::{Item, Op};
@@ -247,7 +247,7 @@ async fn a_streamed_page_needs_no_room_for_a_body() {
     other.grow(256 << 10, Duration::ZERO).await.unwrap();
     let fetcher =
         Fetcher::new(FetchOptions { memory, private: PrivateFetches::All, ..FetchOptions::default() });
-    let options = ReplicationOptions { once: true, ..ReplicationOptions::default() };
+    let options = ReplicationOptions { mode: FollowMode::CatchUp, ..ReplicationOptions::default() };
     let mut follower =
         ReplicationFollower::new(&server.url("/f"), StartFrom::Beginning, None, options).unwrap();
     let mut output = RecordingOutput::default();

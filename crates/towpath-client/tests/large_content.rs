@@ -22,8 +22,8 @@ use towpath_client::{
     drive, drive_with_calls, large_folder,
 };
 use towpath_proto::follow::{
-    Call, ContentFolder, Event, Exchange, FeedReset, Followed, Follower, Monotonic, Now, Reply, Request,
-    RequestId, ResponseHead, TransferError,
+    Call, ContentFolder, Event, Exchange, FeedReset, FollowMode, Followed, Follower, Monotonic, Now, Reply,
+    Request, RequestId, ResponseHead, TransferError,
 };
 use towpath_proto::{Item, Op};
 
@@ -129,7 +129,7 @@ fn change(id: &str, attachments: Option<Value>) -> Event {
 }
 
 /// Returns the follower of a feed with a film between two other items.
-fn follower(url: &str, folder: &Path, once: bool) -> Box<dyn Follower> {
+fn follower(url: &str, folder: &Path, mode: FollowMode) -> Box<dyn Follower> {
     let film = json!({"url": url, "media_type": "video/mp4", "size": content().len(), "title": "film.mp4",
         "sha256": digest()});
     let cover = json!({"url": "https://a.example/cover.png"});
@@ -141,7 +141,7 @@ fn follower(url: &str, folder: &Path, once: bool) -> Box<dyn Follower> {
         change("after", None),
         Event::Checkpoint(json!("after")),
     ];
-    let folder = ContentFolder { base: large_folder(folder).unwrap().into(), max_file: 6 << 30, once };
+    let folder = ContentFolder { base: large_folder(folder).unwrap().into(), max_file: 6 << 30, mode };
     folder.of(Box::new(ReadyFollower(events.into())))
 }
 
@@ -151,7 +151,7 @@ fn fetcher() -> Fetcher {
 
 async fn follow(server: &RawServer, folder: &Path) -> (FollowSummary, RecordingOutput) {
     let mut output = RecordingOutput::default();
-    let mut follower = follower(&server.url("/film"), folder, false);
+    let mut follower = follower(&server.url("/film"), folder, FollowMode::Continuous);
     let never: Stop = watch::channel(false).1;
     let fetcher = fetcher();
     let driving = drive(&mut *follower, &fetcher, &mut output, &never);
@@ -333,7 +333,7 @@ async fn addresses_that_publishers_may_not_name_are_refused() {
     let fetcher = Fetcher::new(FetchOptions::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut output = RecordingOutput::default();
-    let mut follower = follower(&target, folder.path(), false);
+    let mut follower = follower(&target, folder.path(), FollowMode::Continuous);
     drive(&mut *follower, &fetcher, &mut output, &watch::channel(false).1).await.unwrap();
     assert_refused(&output, &folder, "address refused");
     assert_eq!(elsewhere.asked().len(), 0);
@@ -348,7 +348,7 @@ async fn credentials_stay_with_the_origin_of_the_feed() {
     let fetcher = fetcher().with_headers(&server.url("/feed"), secret);
     let folder = tempfile::tempdir().unwrap();
     let mut output = RecordingOutput::default();
-    let mut follower = follower(&server.url("/film"), folder.path(), false);
+    let mut follower = follower(&server.url("/film"), folder.path(), FollowMode::Continuous);
     drive(&mut *follower, &fetcher, &mut output, &watch::channel(false).1).await.unwrap();
     assert_downloaded(&output, &folder);
     assert!(server.asked()[0].head.contains("authorization: bearer secret"));
@@ -364,7 +364,7 @@ async fn a_single_pass_fails_and_keeps_its_part() {
     .await;
     let folder = tempfile::tempdir().unwrap();
     let mut output = RecordingOutput::default();
-    let mut follower = follower(&server.url("/film"), folder.path(), true);
+    let mut follower = follower(&server.url("/film"), folder.path(), FollowMode::CatchUp);
     let summary = drive(&mut *follower, &fetcher(), &mut output, &watch::channel(false).1).await.unwrap();
     let failed = summary.failed.unwrap().to_string();
     assert!(failed.contains("503") && failed.contains("/film"), "{failed}");
@@ -383,7 +383,7 @@ async fn a_stop_ends_a_download_before_later_changes() {
     .await;
     let folder = tempfile::tempdir().unwrap();
     let mut output = RecordingOutput::default();
-    let mut follower = follower(&server.url("/film"), folder.path(), false);
+    let mut follower = follower(&server.url("/film"), folder.path(), FollowMode::Continuous);
     let (stopper, stop) = watch::channel(false);
     let stopping = async {
         // The first change is delivered before the download.
@@ -429,7 +429,7 @@ async fn a_hub_is_answered_during_a_download() {
     .await;
     let folder = tempfile::tempdir().unwrap();
     let mut output = RecordingOutput::default();
-    let mut follower = follower(&server.url("/film"), folder.path(), false);
+    let mut follower = follower(&server.url("/film"), folder.path(), FollowMode::Continuous);
     let calls = CallQueue::from_channel(queue);
     let never: Stop = watch::channel(false).1;
     drive_with_calls(&mut *follower, &fetcher(), &mut output, &never, calls).await.unwrap();

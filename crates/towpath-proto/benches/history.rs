@@ -9,7 +9,7 @@ use bytes::Bytes;
 use divan::{AllocProfiler, Bencher};
 use http::{HeaderMap, HeaderValue, Method, header};
 use towpath_proto::Timestamp;
-use towpath_proto::follow::{Event, Exchange as _, Follower as _, Now, ResponseHead, StartFrom};
+use towpath_proto::follow::{Event, Exchange as _, FollowMode, Follower as _, Now, ResponseHead, StartFrom};
 use towpath_proto::history::follow::{HistoryFollowOptions, HistoryFollower};
 
 // Counts allocations, because the claim is constant memory.
@@ -48,7 +48,7 @@ fn document(number: u64, ids: u64) -> String {
 
 /// Follows the feed from its beginning, and returns the number of changes.
 fn reconstruct(ids: u64, header_links: bool) -> u64 {
-    let options = HistoryFollowOptions { once: true, ..HistoryFollowOptions::default() };
+    let options = HistoryFollowOptions { mode: FollowMode::CatchUp, ..HistoryFollowOptions::default() };
     let url = format!("https://a.example/{DOCUMENTS}");
     let Ok(mut follower) = HistoryFollower::new(&url, StartFrom::Beginning, None, options) else { return 0 };
     let now = Timestamp::UNIX_EPOCH;

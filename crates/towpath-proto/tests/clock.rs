@@ -8,7 +8,7 @@ use http::{HeaderMap, Method};
 use towpath_proto::Timestamp;
 use towpath_proto::diffdelta::follow::{DiffDeltaFollower, FollowOptions};
 use towpath_proto::follow::{
-    Call, Exchange, Follower, Monotonic, Now, Request, ResponseHead, StartFrom, TransferError,
+    Call, Exchange, FollowMode, Follower, Monotonic, Now, Request, ResponseHead, StartFrom, TransferError,
 };
 use towpath_proto::history::follow::{HistoryFollowOptions as HistoryOptions, HistoryFollower};
 use towpath_proto::push::websub::delivery::{AfterDelivery, DeliveredRange, DeliveryOutcome, RetryPolicy};
@@ -65,7 +65,9 @@ fn keeps_its_timers(follower: &mut dyn Follower) {
 
 #[test]
 fn smart_feeds() {
-    keeps_its_timers(&mut SmartFollower::new(URL, &StartFrom::Beginning, None, false).unwrap());
+    keeps_its_timers(
+        &mut SmartFollower::new(URL, &StartFrom::Beginning, None, FollowMode::Continuous).unwrap(),
+    );
 }
 
 #[test]
@@ -258,7 +260,7 @@ fn a_schedule_from_a_year_ahead_is_believed_no_further_than_the_longest_wait() {
 /// RFC 9110, section 10.2.3: a date in `Retry-After` is read by the wall clock, the wait is measured without it.
 #[test]
 fn a_retry_after_date_is_read_by_the_wall_clock() {
-    let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, false).unwrap();
+    let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, FollowMode::Continuous).unwrap();
     let mut now = start();
     let request = follower.poll_request(now).unwrap();
     let date = "Thu, 01 Jan 2026 00:02:00 GMT".parse().unwrap();

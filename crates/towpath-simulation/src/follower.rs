@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use towpath_client::{
-    FeedReset, Fetcher, FollowNotice, Followed, FollowerConfig, Output, Protocol, ReadLimits, StartFrom,
-    drive, follower, locate,
+    FeedReset, Fetcher, FollowMode, FollowNotice, Followed, FollowerConfig, Output, Protocol, ReadLimits,
+    StartFrom, drive, follower, locate,
 };
 use towpath_proto::change::Op;
 
@@ -161,7 +161,7 @@ impl Following {
             from: StartFrom::Beginning,
             name: None,
             state,
-            once: false,
+            mode: FollowMode::Continuous,
             every: self.every,
             limits: ReadLimits::default(),
             large_folder: None,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use towpath_client::{
     FetchOptions, Fetcher, FollowNotice, FollowSummary, Output as Sink, PrivateFetches, drive,
 };
-use towpath_proto::follow::{FollowError, Followed, StartFrom};
+use towpath_proto::follow::{FollowError, FollowMode, Followed, StartFrom};
 use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
 
 use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, send};
@@ -176,7 +176,7 @@ async fn bodies_that_end_early_or_stall() {
         let options = FetchOptions { stall_timeout, private, ..FetchOptions::default() };
         let options = (
             Fetcher::new(options).unwrap(),
-            ReplicationOptions { once: true, ..ReplicationOptions::default() },
+            ReplicationOptions { mode: FollowMode::CatchUp, ..ReplicationOptions::default() },
         );
         let url = server.url("/1");
         let mut follower = ReplicationFollower::new(&url, StartFrom::Beginning, None, options.1).unwrap();

@@ -27,7 +27,7 @@ use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use towpath_proto::Item;
-use towpath_proto::follow::{FollowError, Followed};
+use towpath_proto::follow::{FollowError, FollowMode, Followed};
 
 use self::open::OpenFollow;
 use crate::drive::FollowNotice;
@@ -136,7 +136,7 @@ pub struct Changes {
     phase: ChangesPhase,
     arrived: VecDeque<ArrivedEntry>,
     progress: FollowProgress,
-    once: bool,
+    mode: FollowMode,
     /// True if the caller saves the state, and so needs its content.
     needs_content: bool,
     on_notice: NoticeReceiver,
@@ -188,7 +188,7 @@ impl Follow {
     pub fn changes(self) -> Changes {
         let needs_content = matches!(self.place, StatePlace::Content { .. });
         Changes {
-            once: self.once,
+            mode: self.mode,
             phase: ChangesPhase::Opening(Box::pin(open::open(self))),
             arrived: VecDeque::new(),
             progress: FollowProgress::default(),
@@ -394,7 +394,7 @@ impl Changes {
             StreamMessage::Notice(notice) => self.take_notice(&notice),
             StreamMessage::Finished(summary) => {
                 self.is_incomplete |= summary.incomplete;
-                // Without `once` a follower ends only if a retry cannot help.
+                // A continuous follower ends only if a retry cannot help.
                 if let Some(error) = summary.failed {
                     return Err(error.into());
                 }
@@ -408,7 +408,7 @@ impl Changes {
             FollowNotice::Failed(_) => {
                 self.progress.unit_restarts();
                 // Without retries the error is the result.
-                if self.once {
+                if self.mode == FollowMode::CatchUp {
                     return;
                 }
             }

@@ -22,7 +22,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use towpath_proto::follow::Exchange as _;
 use towpath_proto::follow::{
-    Event, FeedReset, FollowError, Followed, Follower as _, Now, ReadLimits, StartFrom,
+    Event, FeedReset, FollowError, FollowMode, Followed, Follower as _, Now, ReadLimits, StartFrom,
 };
 use towpath_proto::sup::follow::{FeedKey, SupFollower, SupPollIntervals};
 use url::Url;
@@ -58,8 +58,8 @@ pub struct FleetOptions {
     pub protocol: Option<Protocol>,
     /// Start position of feeds without state.
     pub from: StartFrom,
-    /// Poll every feed once and finish, whatever its SUP document says.
-    pub once: bool,
+    /// [`FollowMode::CatchUp`] polls every feed once and finishes, whatever its SUP document says.
+    pub mode: FollowMode,
     /// Poll interval of feeds that no SUP document covers.
     pub every: Duration,
     /// Schedule last saved by [`FleetOutput::save_schedule`].
@@ -78,7 +78,7 @@ impl Default for FleetOptions {
         Self {
             protocol: None,
             from: StartFrom::Beginning,
-            once: false,
+            mode: FollowMode::Continuous,
             every: Duration::from_secs(900),
             schedule: None,
             limits: ReadLimits::default(),
@@ -157,7 +157,7 @@ pub struct FleetSummary {
     pub incomplete: usize,
 }
 
-/// Follows feeds until the stop signal is set or the output fails; with [`FleetOptions::once`], until each was polled.
+/// Follows feeds until the stop signal is set or the output fails; with [`FollowMode::CatchUp`], until each was polled.
 ///
 /// # Errors
 ///
@@ -178,7 +178,7 @@ pub async fn follow_fleet<O: FleetOutput>(
 
 struct Fleet<O: FleetOutput> {
     poller: Arc<FeedPoller<O>>,
-    once: bool,
+    mode: FollowMode,
     clock: Arc<dyn DriverClock>,
     consumer: SupFollower,
     /// Sends the consumer's requests for SUP documents.
@@ -206,7 +206,7 @@ impl<O: FleetOutput> Fleet<O> {
         options: FleetOptions,
         stop: &Stop,
     ) -> Self {
-        let FleetOptions { protocol, from, once, every, schedule, limits, large_folder, clock } = options;
+        let FleetOptions { protocol, from, mode, every, schedule, limits, large_folder, clock } = options;
         let now = clock.now();
         let mut consumer = consumer(&feeds, &*output, every, schedule, now);
         let mut numbered: Vec<(Arc<str>, Option<FeedRoute>)> = vec![("".into(), None); consumer.feed_count()];
@@ -216,7 +216,7 @@ impl<O: FleetOutput> Fleet<O> {
             numbered.resize(numbered.len().max(number + 1), (feed.clone(), None));
             numbered[number].0 = feed;
         }
-        if once {
+        if mode == FollowMode::CatchUp {
             // A single pass has no time to wait for a SUP document to name feeds.
             consumer.make_all_due();
         }
@@ -224,7 +224,7 @@ impl<O: FleetOutput> Fleet<O> {
         Self {
             requests: RequestDriver::with_clock(fetcher.clone(), clock.clone()),
             poller: Arc::new(FeedPoller { output, fetcher, protocol, from, limits, large_folder, stop }),
-            once,
+            mode,
             clock,
             consumer,
             feeds: numbered,
@@ -239,7 +239,7 @@ impl<O: FleetOutput> Fleet<O> {
     async fn run(&mut self, stop: &Stop) -> Result<FleetSummary, O::Error> {
         self.enqueue_due();
         while !*stop.borrow() {
-            if !self.once {
+            if self.mode == FollowMode::Continuous {
                 self.enqueue_due();
                 let fetcher = &self.poller.fetcher;
                 // A SUP document's address is its feed's word, so it may lead as far as the feed's own address.
@@ -249,7 +249,7 @@ impl<O: FleetOutput> Fleet<O> {
             }
             self.report_events();
             self.start_polls();
-            if self.once && self.polls.is_empty() && self.queues.is_empty() {
+            if self.mode == FollowMode::CatchUp && self.polls.is_empty() && self.queues.is_empty() {
                 break;
             }
             // The schedule lists every feed, so it is not saved after each poll.
@@ -309,7 +309,7 @@ impl<O: FleetOutput> Fleet<O> {
 
     /// Waits for the next event and handles it.
     async fn wait(&mut self, stop: &Stop) -> Result<(), O::Error> {
-        let until = self.consumer.poll_timeout().filter(|_| !self.once);
+        let until = self.consumer.poll_timeout().filter(|_| self.mode == FollowMode::Continuous);
         let idle = self.polls.is_empty() && !self.requests.is_busy();
         let clock = self.clock.clone();
         let due = async {

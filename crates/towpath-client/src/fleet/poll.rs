@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use towpath_proto::follow::{FeedReset, FilteredFollower, FollowError, Followed, ReadLimits, StartFrom};
+use towpath_proto::follow::{
+    FeedReset, FilteredFollower, FollowError, FollowMode, Followed, ReadLimits, StartFrom,
+};
 
 use super::{FeedRoute, FleetOutput, SavedFeed};
 use crate::drive::{FollowNotice, FollowSummary, Output, drive_with_hints};
@@ -91,7 +93,7 @@ impl<O: FleetOutput> FeedPoller<O> {
             // A fleet tells its feeds apart by their URLs: servers may give one name to different feeds.
             name: None,
             state,
-            once: true,
+            mode: FollowMode::CatchUp,
             every: None,
             limits: self.limits,
             large_folder: self.large_folder.clone(),

@@ -45,7 +45,7 @@ pub(crate) async fn download<E: Send>(
             OpenedFile::Part(part) => break part,
         }
     };
-    let download = Download::new(change.file.clone(), files.limit(change), change.folder.once);
+    let download = Download::new(change.file.clone(), files.limit(change), change.folder.mode);
     RunningDownload { download, part, tell }.run(fetcher, clock).await
 }
 

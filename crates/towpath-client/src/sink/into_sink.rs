@@ -136,7 +136,7 @@ impl Follow {
         stop: &Stop,
     ) -> Result<FollowSummary, IntoSinkError> {
         let large_folder = self.large_folder()?;
-        let Self { url, protocol, from, state, once, limits, fetcher, clock, .. } = self;
+        let Self { url, protocol, from, state, mode, limits, fetcher, clock, .. } = self;
         let fetcher = named_fetcher(fetcher, &url)?;
         let source: Arc<str> = url.as_str().into();
         let held = opener.open(&source).await?.map(|bytes| parse_checkpoint(&source, &bytes)).transpose()?;
@@ -155,7 +155,7 @@ impl Follow {
             }
         };
         let config =
-            FollowerConfig { url: url.clone(), from, name, state, once, every: None, limits, large_folder };
+            FollowerConfig { url: url.clone(), from, name, state, mode, every: None, limits, large_folder };
         let mut follower = follower(protocol, config)?;
         let mut output = SinkOutput::new(opener, source, protocol, url, observer);
         Ok(drive_by_clock(&mut *follower, &fetcher, clock, &mut output, stop).await?)

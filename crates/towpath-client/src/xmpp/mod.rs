@@ -7,7 +7,7 @@ mod login;
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
-use towpath_proto::follow::{Exchange as _, FollowError, StartFrom};
+use towpath_proto::follow::{Exchange as _, FollowError, FollowMode, StartFrom};
 use towpath_proto::push::xmpp::check::NodeChecker;
 use towpath_proto::push::xmpp::follow::NodeFollower;
 use towpath_proto::push::xmpp::jid;
@@ -53,14 +53,14 @@ impl Account {
         uri: &NodeUri,
         from: &StartFrom,
         state: Option<Value>,
-        once: bool,
+        mode: FollowMode,
     ) -> Result<NodeFollower, FollowError> {
         let usage = || FollowError::Usage(format!("{:?} is not an account, as me@example.com", self.jid));
         // The server compares our address with those in stanzas in normal form.
         let own = jid::normalised(&self.jid).ok_or_else(usage)?;
         let user = jid::local(&own).ok_or_else(usage)?;
         let login = Box::new(Login::new(user, &self.password));
-        NodeFollower::new(uri, from, state, once, &own, login)
+        NodeFollower::new(uri, from, state, mode, &own, login)
     }
 
     /// Creates a check of a node that logs in with this account.

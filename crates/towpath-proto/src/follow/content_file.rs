@@ -8,6 +8,7 @@ use url::Url;
 
 use super::exchange::{Event, Followed, Follower};
 use super::filter::{FilteredFollower, FollowFilter};
+use super::mode::FollowMode;
 use crate::attachment::{ATTACHMENTS, Attachment};
 use crate::change::Op;
 use crate::item::Item;
@@ -80,8 +81,8 @@ pub struct ContentFolder {
     pub base: Arc<str>,
     /// Largest file to download, in bytes.
     pub max_file: u64,
-    /// Give up after a few failures in a row.
-    pub once: bool,
+    /// With [`FollowMode::CatchUp`] a download gives up after a few failures in a row.
+    pub mode: FollowMode,
 }
 
 impl ContentFolder {
@@ -146,7 +147,7 @@ mod tests {
     }
 
     fn folder() -> ContentFolder {
-        ContentFolder { base: "file:///large/".into(), max_file: 10, once: false }
+        ContentFolder { base: "file:///large/".into(), max_file: 10, mode: FollowMode::Continuous }
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod download;
 mod exchange;
 mod filter;
 pub(crate) mod html_answer;
+mod mode;
 mod named;
 pub(crate) mod probes;
 mod read_limits;
@@ -34,6 +35,7 @@ pub use exchange::{
     Request, RequestId, ResponseHead, TOWPATH_FEED, TOWPATH_RESET, TransferError, after_colon, retry_after,
 };
 pub use filter::{FilteredFollower, FollowFilter};
+pub use mode::FollowMode;
 pub use named::FeedName;
 pub(crate) use read_limits::MAX_DOCUMENT;
 pub use read_limits::ReadLimits;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use towpath_proto::Timestamp;
-use towpath_proto::follow::StartFrom;
+use towpath_proto::follow::{FollowMode, StartFrom};
 use towpath_proto::history::follow::{HistoryFollowOptions, HistoryFollower};
 
 use crate::web::{
@@ -202,7 +202,7 @@ fn documents_that_fail_while_reading_forward() {
             if fails { Some(SiteResponse::status(503)) } else { site.get(&request.url).cloned() }
         }
     };
-    let options = HistoryFollowOptions { once: true, ..HistoryFollowOptions::default() };
+    let options = HistoryFollowOptions { mode: FollowMode::CatchUp, ..HistoryFollowOptions::default() };
     let new = |state| HistoryFollower::new(FEED, StartFrom::Beginning, state, options.clone()).unwrap();
     let far = start() + Duration::from_secs(86_400);
     // One or two failing documents are requested again later.

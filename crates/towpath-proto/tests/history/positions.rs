@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use serde_json::Value;
-use towpath_proto::follow::{Followed, StartFrom};
+use towpath_proto::follow::{FollowMode, Followed, StartFrom};
 use towpath_proto::history::follow::{HistoryFollowOptions, HistoryFollower};
 use towpath_proto::history::wire::Syntax;
 use towpath_proto::{Item, Op, Timestamp};
@@ -114,7 +114,8 @@ impl GrowingLog {
 
     /// Runs passes from a start or a state until nothing is left; one response of `fails` is lost.
     fn follow(&mut self, from: StartFrom, state: Option<Value>, fails: u8) -> FollowResult {
-        let options = HistoryFollowOptions { once: fails == 0, ..once() };
+        let mode = if fails == 0 { FollowMode::CatchUp } else { FollowMode::Continuous };
+        let options = HistoryFollowOptions { mode, ..once() };
         let mut follower = HistoryFollower::new(&self.url, from, state, options).unwrap();
         let (publisher, random) = (&self.publisher, &mut self.random);
         let (mut now, until) = (self.now, self.now + Duration::from_secs(40));

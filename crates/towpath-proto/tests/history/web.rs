@@ -6,7 +6,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method};
 use serde_json::Value;
 use towpath_proto::follow::{
-    Event, Exchange, Followed, Follower, Monotonic, Now, Request, ResponseHead, StartFrom, TransferError,
+    Event, Exchange, FollowMode, Followed, Follower, Monotonic, Now, Request, ResponseHead, StartFrom,
+    TransferError,
 };
 use towpath_proto::history::follow::{HistoryFollowOptions, HistoryFollower};
 use towpath_proto::{Item, Op, Timestamp};
@@ -136,7 +137,7 @@ pub fn give(to: &mut impl Exchange, now: Timestamp, request: &Request, answer: O
 }
 
 pub fn once() -> HistoryFollowOptions {
-    HistoryFollowOptions { once: true, ..HistoryFollowOptions::default() }
+    HistoryFollowOptions { mode: FollowMode::CatchUp, ..HistoryFollowOptions::default() }
 }
 
 /// Runs one pass over a site, from its beginning or a state.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use towpath_proto::diffdelta::check::DiffDeltaChecker;
 use towpath_proto::diffdelta::follow::{DiffDeltaFollower, FollowOptions};
-use towpath_proto::follow::{Exchange, Follower, Now, ReadLimits, ResponseHead, StartFrom};
+use towpath_proto::follow::{Exchange, FollowMode, Follower, Now, ReadLimits, ResponseHead, StartFrom};
 use towpath_proto::history::check::{HistoryCheckOptions, HistoryChecker};
 use towpath_proto::history::follow::{HistoryFollowOptions, HistoryFollower};
 use towpath_proto::replication::check::{ReplicationCheckOptions, ReplicationChecker};
@@ -142,24 +142,38 @@ pub fn reads(way: &str, body: &Bytes) -> bool {
 /// Followers and checks, each with how it works on a document.
 pub const EXCHANGES: [(&str, Work); 9] = [
     ("a DiffDelta follower", |body, limits| {
-        let options =
-            FollowOptions { from: StartFrom::Beginning, state: None, once: true, every: None, jitter: 0 };
+        let options = FollowOptions {
+            from: StartFrom::Beginning,
+            state: None,
+            mode: FollowMode::CatchUp,
+            every: None,
+            jitter: 0,
+        };
         follow(
             DiffDeltaFollower::new("http://a.example/diff/a/latest.json", options).unwrap().within(limits),
             body,
         );
     }),
     ("a Smart Feeds follower", |body, limits| {
-        follow(SmartFollower::new(URL, &StartFrom::Beginning, None, true).unwrap().within(limits), body);
+        follow(
+            SmartFollower::new(URL, &StartFrom::Beginning, None, FollowMode::CatchUp).unwrap().within(limits),
+            body,
+        );
     }),
     ("a history follower", |body, limits| {
-        let options =
-            HistoryFollowOptions { once: true, reading: limits.document, ..HistoryFollowOptions::default() };
+        let options = HistoryFollowOptions {
+            mode: FollowMode::CatchUp,
+            reading: limits.document,
+            ..HistoryFollowOptions::default()
+        };
         follow(HistoryFollower::new(URL, StartFrom::Beginning, None, options).unwrap(), body);
     }),
     ("a replication follower", |body, limits| {
-        let options =
-            ReplicationOptions { once: true, max_entity: limits.max_entity, ..ReplicationOptions::default() };
+        let options = ReplicationOptions {
+            mode: FollowMode::CatchUp,
+            max_entity: limits.max_entity,
+            ..ReplicationOptions::default()
+        };
         follow(ReplicationFollower::new(URL, StartFrom::Beginning, None, options).unwrap(), body);
     }),
     ("a DiffDelta check", |body, limits| {

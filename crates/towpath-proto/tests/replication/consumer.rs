@@ -6,8 +6,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 use towpath_proto::follow::{
-    Event, Exchange, FollowError, Followed, Follower, LargeStep, Now, Request, ResponseHead, StartFrom,
-    TransferError,
+    Event, Exchange, FollowError, FollowMode, Followed, Follower, LargeStep, Now, Request, ResponseHead,
+    StartFrom, TransferError,
 };
 use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
 
@@ -160,7 +160,7 @@ impl RecordingConsumer {
 }
 
 pub(crate) fn once() -> ReplicationOptions {
-    ReplicationOptions { once: true, ..ReplicationOptions::default() }
+    ReplicationOptions { mode: FollowMode::CatchUp, ..ReplicationOptions::default() }
 }
 
 /// Performs a single pass over a publisher without faults.

@@ -1,6 +1,6 @@
 //! Random tests: a growing publisher with retention, a faulty network, and a consumer that crashes.
 
-use towpath_proto::follow::{Request, StartFrom};
+use towpath_proto::follow::{FollowMode, Request, StartFrom};
 use towpath_proto::replication::follow::ReplicationOptions;
 use towpath_proto::replication::pages::{PageLimits, Retention};
 
@@ -57,7 +57,8 @@ fn run(
 ) -> RecordingConsumer {
     let mut consumer = RecordingConsumer::default();
     for round in 0..12 {
-        let options = ReplicationOptions { once: world.random.bool(), ..ReplicationOptions::default() };
+        let mode = if world.random.bool() { FollowMode::CatchUp } else { FollowMode::Continuous };
+        let options = ReplicationOptions { mode, ..ReplicationOptions::default() };
         let mut follower = consumer.follower(BASE, start.clone(), options);
         for _ in 0..world.random.usize(1..4) {
             world.move_on();

@@ -38,7 +38,7 @@ pub(super) async fn follow_node(args: &FollowArgs, url: &Url, stop: &Stop) -> Re
     let mut lines = Lines::new(std::io::stdout(), state_file, progress);
     let fetcher = fetcher(&uri, &account)?;
     match drive_node(&mut follower, &account, &fetcher, &mut lines, stop).await {
-        Ok(summary) => Ok(exit(&summary, args.once)),
+        Ok(summary) => Ok(exit(&summary, args.mode())),
         // The reader of the pipe has exited, as `head` does.
         Err(LinesError::Closed) => Ok(Exit::Failed),
         Err(e) => Err(CliError::failed(e.to_string())),
@@ -58,7 +58,7 @@ pub(super) async fn follow_node_into<O: Output<Error = SinkFailure>>(
     let mut output = output(Protocol::Smart, uri.to_string());
     let fetcher = fetcher(&uri, &account)?;
     let summary = drive_node(&mut follower, &account, &fetcher, &mut output, stop).await;
-    Ok(FollowEnd::of(summary, args.once))
+    Ok(FollowEnd::of(summary, args.mode()))
 }
 
 /// Creates the follower of a node, within the limits of the arguments.
@@ -68,9 +68,9 @@ fn follower(
     account: &Account,
     saved: Option<SavedFollow>,
 ) -> Result<NodeFollower, CliError> {
-    let follower = account.follower(uri, &args.from, saved.and_then(|saved| saved.state), args.once)?;
+    let follower = account.follower(uri, &args.from, saved.and_then(|saved| saved.state), args.mode())?;
     let limits = args.limits.limits();
-    let folder = args.large_content.as_deref().map(|base| content_folder(base, limits, args.once));
+    let folder = args.large_content.as_deref().map(|base| content_folder(base, limits, args.mode()));
     Ok(follower.within(limits).with_folder(folder))
 }
 

@@ -8,7 +8,7 @@ use towpath_client::{
     DiscoverError, Fetcher, FollowNotice, FollowPace, FollowerConfig, discover, drive, follower, redact,
 };
 use towpath_config::{Secret, SinkStart};
-use towpath_proto::follow::{FollowError, StartFrom};
+use towpath_proto::follow::{FollowError, FollowMode, StartFrom};
 
 use super::health::SinkHealth;
 use crate::engine::sinks::SinkEntry;
@@ -71,7 +71,7 @@ pub(super) async fn follow(
             from,
             name,
             state,
-            once: false,
+            mode: FollowMode::Continuous,
             every: None,
             limits: config.read_limits(),
             large_folder: None,

@@ -44,7 +44,8 @@ use url::Url;
 use super::wire::{DeltaDocument, HeadDocument, SnapshotEntry};
 use crate::follow::single_request::{CollectedResponse, SingleRequest, SingleRequestExchange};
 use crate::follow::{
-    Backoff, Event, FollowError, Follower, MAX_DOCUMENT, Monotonic, Now, ReadLimits, Request, StartFrom,
+    Backoff, Event, FollowError, FollowMode, Follower, MAX_DOCUMENT, Monotonic, Now, ReadLimits, Request,
+    StartFrom,
 };
 
 mod archive_index;
@@ -78,8 +79,8 @@ pub struct FollowOptions {
     pub from: StartFrom,
     /// State from the last checkpoint of an earlier follower.
     pub state: Option<Value>,
-    /// Finish after delivering everything that is published now.
-    pub once: bool,
+    /// [`FollowMode::CatchUp`] finishes after delivering everything that is published now.
+    pub mode: FollowMode,
     /// Poll interval, instead of the publisher's `ttl_sec`.
     pub every: Option<Duration>,
     /// Random number that spreads the polls of many followers over time.
@@ -123,7 +124,7 @@ struct HeldLatest {
 pub struct DiffDeltaFollower {
     location: DocumentLocation,
     from: StartFrom,
-    once: bool,
+    mode: FollowMode,
     every: Option<Duration>,
     jitter: u64,
     state: DiffDeltaFollowState,
@@ -179,7 +180,7 @@ impl DiffDeltaFollower {
         Ok(Self {
             location,
             from: options.from,
-            once: options.once,
+            mode: options.mode,
             every: options.every,
             jitter: options.jitter,
             state,
@@ -312,7 +313,7 @@ impl DiffDeltaFollower {
     }
 
     fn wait(&mut self, wait: Duration) {
-        self.next = if self.once { NextAction::Finished } else { NextAction::Poll };
+        self.next = if self.mode == FollowMode::CatchUp { NextAction::Finished } else { NextAction::Poll };
         self.poll_at = self.now.after(wait);
     }
 }

@@ -17,6 +17,7 @@ use self::content_range::ContentRange;
 use super::backoff::Backoff;
 use super::content_file::ContentFile;
 use super::exchange::{FollowError, Request, RequestId, ResponseHead, TransferError};
+use super::mode::FollowMode;
 use super::time::{Monotonic, Now};
 
 /// Waits after failures. Bytes that arrived begin the count anew.
@@ -36,7 +37,7 @@ const MAX_MISMATCHES: u32 = 2;
 pub struct Download {
     file: ContentFile,
     limit: FileLimit,
-    once: bool,
+    mode: FollowMode,
     stored: StoredPart,
     phase: Phase,
     /// Size of the file, once a response told it.
@@ -132,12 +133,12 @@ pub enum ChunkUse {
 }
 
 impl Download {
-    /// Starts a download. With `once` it gives up after a few failures in a row.
-    pub fn new(file: ContentFile, limit: FileLimit, once: bool) -> Self {
+    /// Starts a download. With [`FollowMode::CatchUp`] it gives up after a few failures in a row.
+    pub fn new(file: ContentFile, limit: FileLimit, mode: FollowMode) -> Self {
         let mut download = Self {
             file,
             limit,
-            once,
+            mode,
             stored: StoredPart::default(),
             phase: Phase::Ready,
             told_size: None,
@@ -404,7 +405,7 @@ impl Download {
     fn fail(&mut self, now: Now, error: FollowError, retry_after: Option<Duration>) {
         self.failures = self.failures.saturating_add(1);
         let wait = BACKOFF.wait_or_longer(self.failures, retry_after, LONGEST_ASKED);
-        if self.once && (self.failures >= MAX_FAILURES || wait > LONGEST_WAIT) {
+        if self.mode == FollowMode::CatchUp && (self.failures >= MAX_FAILURES || wait > LONGEST_WAIT) {
             self.phase = Phase::Ended(DownloadEnd::Failed { error, retry_after });
             return;
         }

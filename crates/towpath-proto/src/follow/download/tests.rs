@@ -27,11 +27,11 @@ struct Driver {
 }
 
 impl Driver {
-    fn of(content: &[u8], size: Option<u64>, once: bool) -> Self {
+    fn of(content: &[u8], size: Option<u64>, mode: FollowMode) -> Self {
         let file = ContentFile { url: URL.into(), size, sha256: digest(content) };
         let now = Now::simulated(Timestamp::from_second(1_700_000_000).unwrap());
         let limit = FileLimit { bytes: LIMIT, name: "file_mib" };
-        Self { download: Download::new(file, limit, once), file: Vec::new(), now }
+        Self { download: Download::new(file, limit, mode), file: Vec::new(), now }
     }
 
     fn new(content: &[u8]) -> Self {
@@ -218,12 +218,12 @@ fn an_endless_body_is_left_at_its_described_end() {
     }
     assert!(matches!(driver.end(), DownloadEnd::Refused(_)));
     // Without a described size the limit holds.
-    let mut driver = Driver::of(b"0123456789", None, false);
+    let mut driver = Driver::of(b"0123456789", None, FollowMode::Continuous);
     driver.request();
     driver.answer(&head(200, &[]), &[b'0'; 2000], false);
     let DownloadEnd::Refused(why) = driver.end() else { panic!("not refused") };
     assert!(why.contains("file_mib") && driver.file.len() <= 1000, "{why}");
-    let DownloadEnd::Refused(why) = Driver::of(b"", Some(LIMIT + 1), false).end() else {
+    let DownloadEnd::Refused(why) = Driver::of(b"", Some(LIMIT + 1), FollowMode::Continuous).end() else {
         panic!("not refused")
     };
     assert!(why.contains("file_mib"), "{why}");
@@ -231,14 +231,14 @@ fn an_endless_body_is_left_at_its_described_end() {
 
 #[test]
 fn the_size_need_not_be_described() {
-    let mut driver = Driver::of(b"0123456789", None, false);
+    let mut driver = Driver::of(b"0123456789", None, FollowMode::Continuous);
     driver.request();
     driver.answer(&head(200, &[("content-length", "10")]), b"0123", false);
     driver.request();
     driver.answer(&head(206, &[("content-range", "bytes 4-9/10")]), b"456789", true);
     assert_eq!(driver.end(), DownloadEnd::Complete { size: 10 });
     // A whole file of an earlier run, whose size is not known.
-    let mut driver = Driver::of(b"0123456789", None, false);
+    let mut driver = Driver::of(b"0123456789", None, FollowMode::Continuous);
     driver.download = driver.download.resume(10, Sha256::new().chain_update(b"0123456789"), None);
     assert_eq!(header(&driver.request(), "range"), "bytes=10-");
     driver.answer(&head(416, &[("content-range", "bytes */10")]), b"", true);
@@ -316,9 +316,9 @@ fn a_single_pass_gives_up() {
             end => panic!("{end:?}"),
         }
     };
-    let mut driver = Driver::of(b"x", Some(1), true);
+    let mut driver = Driver::of(b"x", Some(1), FollowMode::CatchUp);
     assert_eq!(failed(&mut driver, &head(500, &[])), (5, None));
-    let mut driver = Driver::of(b"x", Some(1), true);
+    let mut driver = Driver::of(b"x", Some(1), FollowMode::CatchUp);
     let asked = Some(Duration::from_secs(61));
     assert_eq!(failed(&mut driver, &head(503, &[("retry-after", "61")])), (1, asked));
 }
@@ -378,7 +378,7 @@ impl Misbehaviour {
                 let etag = driver.download.etag().map(str::to_owned);
                 let size = Some(content.len() as u64);
                 let digest = Sha256::new().chain_update(&driver.file);
-                driver.download = Driver::of(content, size, false).download;
+                driver.download = Driver::of(content, size, FollowMode::Continuous).download;
                 driver.download = driver.download.clone().resume(driver.file.len() as u64, digest, etag);
             }
         }

@@ -48,8 +48,8 @@ use self::pass::HistoryPass;
 use self::response::{DocumentRequest, PartialResponse, RequestOutcome};
 use self::state::HistoryFollowState;
 use crate::follow::{
-    Backoff, Event, Exchange, FollowError, Follower, Monotonic, Now, Request, RequestId, ResponseHead,
-    StartFrom, TransferError,
+    Backoff, Event, Exchange, FollowError, FollowMode, Follower, Monotonic, Now, Request, RequestId,
+    ResponseHead, StartFrom, TransferError,
 };
 use crate::format::{DocumentLimits, FormatError};
 
@@ -71,8 +71,8 @@ const MAX_RETRY_WAIT: Duration = Duration::from_secs(60);
 pub struct HistoryFollowOptions {
     /// Name of the feed in its changes; `None` for its URL.
     pub feed: Option<String>,
-    /// True to finish at the end of one pass, or at the first failure.
-    pub once: bool,
+    /// [`FollowMode::CatchUp`] finishes at the end of one pass, or at the first failure.
+    pub mode: FollowMode,
     /// Poll interval, unless the publisher requests a longer one.
     pub poll: Duration,
     /// Wait after a failure; doubled with each further one, up to a day.
@@ -92,7 +92,7 @@ impl Default for HistoryFollowOptions {
     fn default() -> Self {
         Self {
             feed: None,
-            once: false,
+            mode: FollowMode::Continuous,
             poll: Duration::from_secs(60),
             retry: Duration::from_secs(1),
             tries: 3,
@@ -294,7 +294,7 @@ impl HistoryFollower {
         self.phase = HistoryPhase::Idle;
         self.pass = HistoryPass::default();
         self.pending = None;
-        self.finished = self.options.once;
+        self.finished = self.options.mode == FollowMode::CatchUp;
         let is_due = std::mem::take(&mut self.pulls_again) && self.failures == 0;
         self.wake = Some(now.after(wait)).filter(|_| !is_due);
     }

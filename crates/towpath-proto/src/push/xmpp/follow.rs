@@ -12,8 +12,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::follow::{
-    ContentFolder, Event, Exchange, FollowError, Follower, Monotonic, Now, ReadLimits, Request, RequestId,
-    ResponseHead, StartFrom, TransferError,
+    ContentFolder, Event, Exchange, FollowError, FollowMode, Follower, Monotonic, Now, ReadLimits, Request,
+    RequestId, ResponseHead, StartFrom, TransferError,
 };
 use crate::format::xml::{ATOM, FANOUT, TOWPATH};
 use crate::push::xmpp::wire::lifecycle::Incoming;
@@ -53,7 +53,7 @@ pub struct NodeFollower {
     smart: SmartFollower,
     session: ClientSession,
     uri: NodeUri,
-    once: bool,
+    mode: FollowMode,
     /// Pull in progress, with its deadline.
     asked: Option<(RequestId, Monotonic)>,
     subscribed: SubscribeState,
@@ -75,18 +75,18 @@ impl NodeFollower {
         uri: &NodeUri,
         from: &StartFrom,
         state: Option<Value>,
-        once: bool,
+        mode: FollowMode,
         jid: &str,
         authenticate: Box<dyn Authenticate>,
     ) -> Result<Self, FollowError> {
-        let mut smart = SmartFollower::over(uri.to_string(), from, state, once)?;
+        let mut smart = SmartFollower::over(uri.to_string(), from, state, mode)?;
         smart.set_pace(Some(UNSUBSCRIBED));
         let resource = jid::resource(jid).unwrap_or("towpath");
         Ok(Self {
             smart,
             session: ClientSession::new(jid, resource, authenticate),
             uri: uri.clone(),
-            once,
+            mode,
             asked: None,
             subscribed: SubscribeState::No(Monotonic::ORIGIN),
             stream: String::new(),
@@ -135,8 +135,8 @@ impl NodeFollower {
         self.subscribed = SubscribeState::No(Monotonic::ORIGIN);
         let Some(problem) = problem else { return };
         let refused = self.session.is_refused();
-        // With `once` a failed connection ends the follower; otherwise the session reconnects.
-        if refused || (self.once && !had_asked) {
+        // A failed connection ends a follower that only catches up; otherwise the session reconnects.
+        if refused || (self.mode == FollowMode::CatchUp && !had_asked) {
             self.is_over = true;
             let error = if refused {
                 FollowError::Usage(problem)
@@ -162,7 +162,7 @@ impl NodeFollower {
     fn subscribe(&mut self, now: Now) {
         let own = match (self.subscribed, self.session.own()) {
             (SubscribeState::No(at) | SubscribeState::Asked(at), Some(own))
-                if now.monotonic >= at && !self.once =>
+                if now.monotonic >= at && self.mode == FollowMode::Continuous =>
             {
                 own.to_owned()
             }
@@ -404,7 +404,9 @@ impl Exchange for NodeFollower {
             return stream;
         }
         let again = match self.subscribed {
-            SubscribeState::No(at) | SubscribeState::Asked(at) => Some(at).filter(|_| !self.once),
+            SubscribeState::No(at) | SubscribeState::Asked(at) => {
+                Some(at).filter(|_| self.mode == FollowMode::Continuous)
+            }
             SubscribeState::Yes => None,
         };
         let answer = self.asked.map(|(_, until)| until);

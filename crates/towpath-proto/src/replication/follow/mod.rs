@@ -43,7 +43,9 @@ use self::state::{FollowStart, ReplicationFollowState};
 use self::tail::TailHints;
 use self::walk::{ForwardWalk, SkipRule};
 use crate::follow::html_answer::{ADVICE, is_html};
-use crate::follow::{Backoff, Event, FollowError, Follower, Monotonic, Now, Request, RequestId, StartFrom};
+use crate::follow::{
+    Backoff, Event, FollowError, FollowMode, Follower, Monotonic, Now, Request, RequestId, StartFrom,
+};
 use crate::format::multipart::ContentTypeError;
 use crate::replication::wire::ReplicationError;
 
@@ -292,7 +294,7 @@ impl ReplicationFollower {
         (self.request, self.ahead) = (None, None);
         // Requests that were not handed out yet belong to the failed attempt.
         self.requests.clear();
-        self.finished = self.options.once;
+        self.finished = self.options.mode == FollowMode::CatchUp;
         self.wake = Some(now.after(wait));
     }
 

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::large::LargeContents;
+use crate::follow::FollowMode;
 
 /// Options of a [`ReplicationFollower`](super::ReplicationFollower).
 #[derive(Debug, Clone)]
 pub struct ReplicationOptions {
     /// Name of the feed in its changes; its URL if `None`.
     pub feed: Option<String>,
-    /// Finish at the end of the feed or at the first failure.
-    pub once: bool,
+    /// [`FollowMode::CatchUp`] finishes at the end of the feed, or at the first failure.
+    pub mode: FollowMode,
     /// Poll interval at the end of the feed.
     pub poll: Duration,
     /// Let the publisher's hints replace the interval: its event stream, its `Cache-Control`, its SUP document.
@@ -44,7 +45,7 @@ impl Default for ReplicationOptions {
     fn default() -> Self {
         Self {
             feed: None,
-            once: false,
+            mode: FollowMode::Continuous,
             poll: Duration::from_secs(30),
             follow_hints: true,
             retry: Duration::from_secs(5),

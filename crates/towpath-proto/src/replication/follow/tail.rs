@@ -11,7 +11,7 @@ use url::Url;
 
 use super::sup_hints::SupHints;
 use super::{FollowPhase, ReplicationFollower};
-use crate::follow::{Monotonic, Now, Request, RequestId, ResponseHead};
+use crate::follow::{FollowMode, Monotonic, Now, Request, RequestId, ResponseHead};
 use crate::format::link;
 use crate::sup::wire::discovery::{Discovery, discover};
 
@@ -98,7 +98,7 @@ impl TailHints {
 impl ReplicationFollower {
     /// Returns when to poll at the end of the feed, and requests the event stream unless it is open.
     pub(super) fn tail_wait(&mut self) -> Duration {
-        if self.options.once {
+        if self.options.mode == FollowMode::CatchUp {
             return self.options.poll;
         }
         if std::mem::take(&mut self.tail.rung) {
@@ -138,7 +138,7 @@ impl ReplicationFollower {
 
     /// Returns true if hints of the publisher count.
     pub(super) fn takes_hints(&self) -> bool {
-        !self.options.once && self.options.follow_hints && self.pace.is_none()
+        self.options.mode == FollowMode::Continuous && self.options.follow_hints && self.pace.is_none()
     }
 
     /// Returns true if an event stream is open, or was requested.

@@ -20,8 +20,8 @@ use crate::change::Op;
 use crate::follow::html_answer::html_answer;
 use crate::follow::single_request::{CollectedResponse, SentRequest, SingleRequest, SingleRequestExchange};
 use crate::follow::{
-    Backoff, Event, FollowError, Followed, Follower, MAX_DOCUMENT, Monotonic, Now, ReadLimits, Request,
-    ResponseHead, StartFrom,
+    Backoff, Event, FollowError, FollowMode, Followed, Follower, MAX_DOCUMENT, Monotonic, Now, ReadLimits,
+    Request, ResponseHead, StartFrom,
 };
 use crate::smart::wire::spec::{PositionSpec, TimeSpan};
 use crate::smart::wire::{Collection, reversed, with_parameter};
@@ -66,7 +66,7 @@ pub struct SmartFollower {
     base: String,
     redirects: u32,
     goal: PullGoal,
-    once: bool,
+    mode: FollowMode,
     request: SingleRequest<PullGoal>,
     events: std::collections::VecDeque<Event>,
     not_before: Option<Monotonic>,
@@ -88,12 +88,16 @@ impl SmartFollower {
     /// Creates a follower of the feed with the base URL `url`.
     ///
     /// The order is `order=modified`, in which every change appears; if the URL has another one, a warning says so.
-    /// `state` is a checkpoint of an earlier follower of the feed, and overrides `from`. With `once` the follower ends when
-    /// it has caught up, or failed.
-    pub fn new(url: &str, from: &StartFrom, state: Option<Value>, once: bool) -> Result<Self, FollowError> {
+    /// `state` is a checkpoint of an earlier follower of the feed, and overrides `from`.
+    pub fn new(
+        url: &str,
+        from: &StartFrom,
+        state: Option<Value>,
+        mode: FollowMode,
+    ) -> Result<Self, FollowError> {
         let (base, other_order) = feed_url(url)?;
         let other_order = other_order.filter(|_| state.is_none());
-        let mut follower = Self::over(base, from, state, once)?;
+        let mut follower = Self::over(base, from, state, mode)?;
         if let Some(order) = other_order {
             let warning =
                 format!("{url}: not every change appears in order={order}; following order=modified");
@@ -113,7 +117,7 @@ impl SmartFollower {
         url: String,
         from: &StartFrom,
         state: Option<Value>,
-        once: bool,
+        mode: FollowMode,
     ) -> Result<Self, FollowError> {
         let (mut goal, mut since) = (PullGoal::Next, None);
         if let Some(state) = state {
@@ -132,7 +136,7 @@ impl SmartFollower {
             // The URL before redirects: a checkpoint must be valid for the URL that the user gave.
             state: SmartFollowState { protocol: "smart".into(), url, since },
             goal,
-            once,
+            mode,
             request: SingleRequest::default(),
             events: std::collections::VecDeque::new(),
             not_before: None,
@@ -167,7 +171,8 @@ impl SmartFollower {
             return with_parameter(&reversed(url), "max", "1");
         }
         // Items are there while behind, and a single pass must not wait for new ones.
-        let hold = if self.once || self.behind || self.interval.is_some() { 0 } else { HOLD };
+        let hold =
+            if self.mode == FollowMode::CatchUp || self.behind || self.interval.is_some() { 0 } else { HOLD };
         page_url(url, since.as_deref(), hold)
     }
 
@@ -255,7 +260,7 @@ impl SmartFollower {
 
     fn fail(&mut self, now: Now, wait: Option<Duration>, error: FollowError) {
         self.events.push_back(Event::Failed(error));
-        self.finished = self.once;
+        self.finished = self.mode == FollowMode::CatchUp;
         // After a failure the redirect is tried anew: its target may be what fails.
         self.base.clone_from(&self.state.url);
         self.redirects = 0;
@@ -312,7 +317,7 @@ impl SmartFollower {
         }
         // The end was reached, so the repetitions before it were no circle.
         self.returns.clear();
-        self.finished = self.once;
+        self.finished = self.mode == FollowMode::CatchUp;
         if std::mem::take(&mut self.repoll) {
             self.behind = true;
             return;

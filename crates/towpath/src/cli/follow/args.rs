@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use towpath_client::large_folder;
-use towpath_proto::follow::StartFrom;
+use towpath_proto::follow::{FollowMode, StartFrom};
 use towpath_sinks::Destination;
 use url::Url;
 
@@ -76,6 +76,13 @@ pub(crate) struct FollowArgs {
     pub(crate) headers: RequestHeaderArgs,
     #[command(flatten)]
     pub(crate) account: AccountArgs,
+}
+
+impl FollowArgs {
+    /// Returns the mode that `--once` stands for.
+    pub(crate) fn mode(&self) -> FollowMode {
+        if self.once { FollowMode::CatchUp } else { FollowMode::Continuous }
+    }
 }
 
 /// Parses a folder for large contents into its URL.

@@ -3,7 +3,7 @@
 use towpath_client::FollowSummary;
 use towpath_client::fleet::FleetSummary;
 use towpath_client::sink::SinkFailure;
-use towpath_proto::follow::FollowError;
+use towpath_proto::follow::{FollowError, FollowMode};
 
 use crate::cli::error::Exit;
 
@@ -14,20 +14,20 @@ pub(crate) enum FollowEnd {
 }
 
 impl FollowEnd {
-    pub(crate) fn of(summary: Result<FollowSummary, SinkFailure>, once: bool) -> Self {
-        summary.map_or(Self::SinkEnded, |summary| Self::Exit(exit(&summary, once)))
+    pub(crate) fn of(summary: Result<FollowSummary, SinkFailure>, mode: FollowMode) -> Self {
+        summary.map_or(Self::SinkEnded, |summary| Self::Exit(exit(&summary, mode)))
     }
 }
 
 /// Exit code of one feed.
-pub(crate) fn exit(summary: &FollowSummary, once: bool) -> Exit {
+pub(crate) fn exit(summary: &FollowSummary, mode: FollowMode) -> Exit {
     // Without --once a follow only ends by being stopped, so that is success.
-    let done = summary.stopped && !once;
+    let done = summary.stopped && mode == FollowMode::Continuous;
     match &summary.failed {
         // Usage comes first: a retry cannot succeed, whereas other failures may be temporary.
         Some(FollowError::Usage(_)) if !done => Exit::Usage,
         Some(_) if !done => Exit::Failed,
-        _ if summary.stopped && once => {
+        _ if summary.stopped && mode == FollowMode::CatchUp => {
             eprintln!("towpath: stopped before the end");
             Exit::Failed
         }
@@ -37,14 +37,14 @@ pub(crate) fn exit(summary: &FollowSummary, once: bool) -> Exit {
 }
 
 /// Exit code of several feeds, by the worst result: usage error, failure, missing items.
-pub(super) fn fleet_exit(summary: &FleetSummary, once: bool) -> Exit {
-    if once && summary.stopped {
+pub(super) fn fleet_exit(summary: &FleetSummary, mode: FollowMode) -> Exit {
+    if mode == FollowMode::CatchUp && summary.stopped {
         eprintln!("towpath: stopped before the end");
         return Exit::Failed;
     }
     match summary {
-        FleetSummary { misused: 1.., .. } if once => Exit::Usage,
-        FleetSummary { failed: 1.., .. } if once => Exit::Failed,
+        FleetSummary { misused: 1.., .. } if mode == FollowMode::CatchUp => Exit::Usage,
+        FleetSummary { failed: 1.., .. } if mode == FollowMode::CatchUp => Exit::Failed,
         FleetSummary { incomplete: 1.., .. } => Exit::Incomplete,
         _ => Exit::Done,
     }
@@ -63,18 +63,18 @@ mod tests {
             failed: failed.clone(),
             incomplete,
         };
-        for (ended, once, expected) in [
-            (ended(false, &None, false), true, Exit::Done),
-            (ended(false, &None, true), true, Exit::Incomplete),
-            (ended(false, &failed, true), true, Exit::Failed),
-            (ended(false, &misused, false), false, Exit::Usage),
-            (ended(true, &None, false), true, Exit::Failed),
-            (ended(true, &None, false), false, Exit::Done),
+        for (ended, mode, expected) in [
+            (ended(false, &None, false), FollowMode::CatchUp, Exit::Done),
+            (ended(false, &None, true), FollowMode::CatchUp, Exit::Incomplete),
+            (ended(false, &failed, true), FollowMode::CatchUp, Exit::Failed),
+            (ended(false, &misused, false), FollowMode::Continuous, Exit::Usage),
+            (ended(true, &None, false), FollowMode::CatchUp, Exit::Failed),
+            (ended(true, &None, false), FollowMode::Continuous, Exit::Done),
             // Failures were retried until the follow was stopped; missing items stay missing.
-            (ended(true, &failed, false), false, Exit::Done),
-            (ended(true, &failed, true), false, Exit::Incomplete),
+            (ended(true, &failed, false), FollowMode::Continuous, Exit::Done),
+            (ended(true, &failed, true), FollowMode::Continuous, Exit::Incomplete),
         ] {
-            assert_eq!(exit(&ended, once), expected, "{ended:?}");
+            assert_eq!(exit(&ended, mode), expected, "{ended:?}");
         }
     }
 }

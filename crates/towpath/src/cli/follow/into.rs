@@ -104,7 +104,7 @@ async fn follow_one(
         Ok(SinkOutput::new(opener, source.clone(), plan.protocol, url, observer()))
     };
     let summary = follow_plan(args, feed, plan, &fetcher, stop, output).await?;
-    Ok(FollowEnd::of(summary, args.once))
+    Ok(FollowEnd::of(summary, args.mode()))
 }
 
 /// Reads the position that the sink keeps for a feed.
@@ -130,11 +130,12 @@ async fn follow_many(
         return Err(CliError::usage("an xmpp: URL cannot be combined with other feeds"));
     }
     let feeds = many_feeds(&args)?;
+    let mode = args.mode();
     let defaults = FleetOptions::default();
     let options = FleetOptions {
         protocol: args.protocol.0,
         from: args.from,
-        once: args.once,
+        mode,
         every: args.every.unwrap_or(defaults.every),
         limits: args.limits.limits(),
         large_folder: args.large_content,
@@ -144,7 +145,7 @@ async fn follow_many(
     let feeds: Vec<Arc<str>> = feeds.into_iter().map(|url| url.as_str().into()).collect();
     let output = Arc::new(FleetSink::new(opener, CliFollowObserver(progress)));
     let summary = follow_fleet(feeds, output, &fetcher, options, stop).await;
-    Ok(summary.map_or(FollowEnd::SinkEnded, |summary| FollowEnd::Exit(fleet_exit(&summary, args.once))))
+    Ok(summary.map_or(FollowEnd::SinkEnded, |summary| FollowEnd::Exit(fleet_exit(&summary, mode))))
 }
 
 /// Prints the messages of follows beside the progress bar.

@@ -70,7 +70,7 @@ async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, 
     let plan = choose(args, feed, &fetcher, saved).await?;
     let ended = follow_plan(args, feed, plan, &fetcher, stop, |plan| output(args, feed, plan)).await?;
     match ended {
-        Ok(ended) => Ok(exit(&ended, args.once)),
+        Ok(ended) => Ok(exit(&ended, args.mode())),
         // The reader of the pipe has exited, as `head` does.
         Err(LinesError::Closed) => Ok(Exit::Failed),
         Err(e) => Err(CliError::failed(e.to_string())),
@@ -98,11 +98,12 @@ async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
         }
         None => (FleetStates::Memory(HashMap::new()), None),
     };
+    let mode = args.mode();
     let defaults = FleetOptions::default();
     let options = FleetOptions {
         protocol: args.protocol.0,
         from: args.from,
-        once: args.once,
+        mode,
         every: args.every.unwrap_or(defaults.every),
         schedule,
         limits: args.limits.limits(),
@@ -113,7 +114,7 @@ async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
     let output = Arc::new(FleetLines::new(std::io::stdout(), states));
     let feeds: Vec<Arc<str>> = feeds.into_iter().map(|url| url.as_str().into()).collect();
     match follow_fleet(feeds, output, &fetcher, options, stop).await {
-        Ok(summary) => Ok(fleet_exit(&summary, args.once)),
+        Ok(summary) => Ok(fleet_exit(&summary, mode)),
         Err(error) if matches!(*error, LinesError::Closed) => Ok(Exit::Failed),
         Err(error) => Err(CliError::failed(error.to_string())),
     }

@@ -35,7 +35,7 @@ impl FollowPlan {
             from: args.from.clone(),
             name: self.name.clone(),
             state: self.state.clone(),
-            once: args.once,
+            mode: args.mode(),
             every: args.every,
             limits: args.limits.limits(),
             large_folder: args.large_content.clone(),

@@ -17,7 +17,7 @@ use towpath_client::{
     Fetcher, FileStore, FollowNotice, FollowPace, FollowerConfig, Output, Protocol, discover, drive,
     drive_with_calls, follower, pushed_follower, redact,
 };
-use towpath_proto::follow::{Backoff, FollowError, Followed, LargePart, StartFrom};
+use towpath_proto::follow::{Backoff, FollowError, FollowMode, Followed, LargePart, StartFrom};
 use towpath_proto::{Change, Content, ContentHash, Item, NewChange, Op};
 use towpath_store::{AppendError, Expected, Table, TableWrite};
 use tracing::Instrument as _;
@@ -165,7 +165,7 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
         from,
         name: None,
         state,
-        once: false,
+        mode: FollowMode::Continuous,
         every,
         limits,
         large_folder: None,

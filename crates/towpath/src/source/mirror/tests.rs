@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use towpath_client::{DiscoverError, OpenedFile};
-use towpath_proto::follow::{ContentFolder, Event, FileChange, FollowError, TransferError};
+use towpath_proto::follow::{ContentFolder, Event, FileChange, FollowError, FollowMode, TransferError};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
 use super::files::mirrored_file;
@@ -186,7 +186,7 @@ fn file_change(title: Option<&str>, media_type: Option<&str>, url: &str) -> File
     let mut change = followed(Op::Put, "films/a", "x");
     change.item.content = None;
     change.item.extra.insert("attachments".into(), json!([described]));
-    let folder = ContentFolder { base: "".into(), max_file: 1, once: false };
+    let folder = ContentFolder { base: "".into(), max_file: 1, mode: FollowMode::Continuous };
     match folder.detach(Event::Change(Box::new(change))) {
         Event::File(change) => *change,
         other => panic!("{other:?}"),

@@ -4,7 +4,7 @@ use super::*;
 use crate::change::Op;
 use crate::diffdelta::publish::testing::{TestSource, at};
 use crate::diffdelta::wire::cursor::Cursor;
-use crate::follow::{Exchange as _, ResponseHead};
+use crate::follow::{Exchange as _, FollowMode, ResponseHead};
 use crate::item::Item;
 
 mod driver;
@@ -302,7 +302,7 @@ fn once_ends_after_one_pass_and_after_one_failure() {
         (ResponseFault::Shortened, 0),
     ] {
         let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
-        let options = FollowOptions { once: true, ..FollowOptions::default() };
+        let options = FollowOptions { mode: FollowMode::CatchUp, ..FollowOptions::default() };
         d.follower = DiffDeltaFollower::new(&format!("{BASE}/diff/ab"), options).unwrap();
         d.pass(&p, at(50), &[fault]);
         assert!(d.follower.is_finished());

@@ -22,8 +22,8 @@ use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
 use crate::follow::{
-    Call, Event, Exchange, FollowError, Follower, Monotonic, Now, ReadLimits, Reply, Request, RequestId,
-    ResponseHead, StartFrom, TransferError,
+    Call, Event, Exchange, FollowError, FollowMode, Follower, Monotonic, Now, ReadLimits, Reply, Request,
+    RequestId, ResponseHead, StartFrom, TransferError,
 };
 use crate::push::websub::follow::pulled::Pulled;
 use crate::push::websub::follow::subscriber::{SubscribeOptions, Subscriber};
@@ -51,7 +51,7 @@ impl PushFollower {
         state: Option<Value>,
         options: SubscribeOptions,
     ) -> Result<Self, FollowError> {
-        Ok(Self::of(SmartFollower::new(url, from, state, false)?, options))
+        Ok(Self::of(SmartFollower::new(url, from, state, FollowMode::Continuous)?, options))
     }
 
     /// Sets the limits of what is read.

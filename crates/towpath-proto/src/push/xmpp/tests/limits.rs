@@ -1,7 +1,7 @@
 //! Limits of what a follower and a check read from a service.
 
 use super::simulation::{ALICE, PlainPassword, SERVICE, follower};
-use crate::follow::{Checker as _, Event, Follower as _, Now, ReadLimits};
+use crate::follow::{Checker as _, Event, FollowMode, Follower as _, Now, ReadLimits};
 use crate::format::xml::ATOM;
 use crate::push::xmpp::check::NodeChecker;
 use crate::push::xmpp::wire::session::OverXmpp;
@@ -59,7 +59,7 @@ fn limits(name: &str, value: usize) -> ReadLimits {
 
 /// Returns what a follower reports of a page.
 fn told(limits: ReadLimits, items: usize, length: usize) -> String {
-    let mut follower = follower(None, false).within(limits);
+    let mut follower = follower(None, FollowMode::Continuous).within(limits);
     let sent = log_in(&mut follower);
     receive(&mut follower, &page(id_of(&sent, "pull-"), items, length));
     let mut told = String::new();

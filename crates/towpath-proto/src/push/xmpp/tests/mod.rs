@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use self::simulation::{XmppSimulation, follower};
-use crate::follow::{Event, Exchange as _, FollowError, Follower as _, Now};
+use crate::follow::{Event, Exchange as _, FollowError, FollowMode, Follower as _, Now};
 use crate::push::xmpp::wire::session::OverXmpp as _;
 use crate::smart::cursor::CursorKind;
 use crate::smart::tests::time;
@@ -112,7 +112,7 @@ fn an_answer_to_an_earlier_stream_is_ignored() {
     simulation.append();
     simulation.log_in();
     let earlier = std::mem::take(&mut simulation.network);
-    simulation.follower = follower(None, false);
+    simulation.follower = follower(None, FollowMode::Continuous);
     simulation.log_in();
     let own = std::mem::replace(&mut simulation.network, earlier);
     simulation.pass(0);
@@ -184,7 +184,7 @@ fn only_the_service_is_believed() {
 fn once_ends_at_the_end_or_with_a_failure() {
     let mut simulation = XmppSimulation::new(1, CursorKind::Toc);
     simulation.is_unreliable = false;
-    simulation.follower = follower(None, true);
+    simulation.follower = follower(None, FollowMode::CatchUp);
     simulation.append();
     simulation.append();
     simulation.pass(5);
@@ -192,7 +192,7 @@ fn once_ends_at_the_end_or_with_a_failure() {
     assert!(simulation.kept.subscriptions.is_empty());
     simulation.check();
 
-    let mut follower = follower(None, true);
+    let mut follower = follower(None, FollowMode::CatchUp);
     assert!(follower.session().poll_connect(Now::simulated(simulation.now)));
     follower.session().handle_disconnected(Now::simulated(simulation.now), "refused");
     follower.handle_received(Now::simulated(simulation.now));
@@ -210,7 +210,7 @@ fn what_a_session_refuses() {
         "<mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><mechanism>PLAIN</mechanism></mechanisms>";
     let tls = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
     let begin = |is_safe: bool, features: &str| {
-        let mut follower = follower(None, false);
+        let mut follower = follower(None, FollowMode::Continuous);
         assert!(follower.session().poll_connect(Now::simulated(time(0))));
         follower.session().handle_connected(Now::simulated(time(0)), is_safe);
         follower.session().poll_output();

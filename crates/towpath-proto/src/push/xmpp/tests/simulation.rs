@@ -8,7 +8,9 @@ use serde_json::Value;
 use super::super::follow::NodeFollower;
 use crate::change::{NewChange, Op};
 use crate::feed_id::FeedId;
-use crate::follow::{Event, Exchange as _, FollowError, Followed, Follower as _, Monotonic, Now, StartFrom};
+use crate::follow::{
+    Event, Exchange as _, FollowError, FollowMode, Followed, Follower as _, Monotonic, Now, StartFrom,
+};
 use crate::item::{Content, Item};
 use crate::push::xmpp::publish::component::{
     Component, ComponentSettings, StoreRequest, StoreRequestError, StoreResponse,
@@ -91,9 +93,9 @@ fn component(kept: PersistedFanout) -> Component {
     Component::new(settings, kept)
 }
 
-pub(super) fn follower(state: Option<Value>, once: bool) -> NodeFollower {
+pub(super) fn follower(state: Option<Value>, mode: FollowMode) -> NodeFollower {
     let uri = NodeUri { service: SERVICE.into(), node: "comments?order=modified".into() };
-    NodeFollower::new(&uri, &StartFrom::Beginning, state, once, ALICE, Box::new(PlainPassword)).unwrap()
+    NodeFollower::new(&uri, &StartFrom::Beginning, state, mode, ALICE, Box::new(PlainPassword)).unwrap()
 }
 
 impl XmppSimulation {
@@ -105,7 +107,7 @@ impl XmppSimulation {
             component: component(PersistedFanout::default()),
             kept: PersistedFanout::default(),
             from_component: StreamReader::new(StreamLimits::default()),
-            follower: follower(None, false),
+            follower: follower(None, FollowMode::Continuous),
             from_alice: StreamReader::new(StreamLimits::default()),
             steps: 0,
             streams: 0,
@@ -368,7 +370,7 @@ impl XmppSimulation {
             }
             3 => {
                 // The output up to the last checkpoint is kept; later output comes again.
-                self.follower = follower(self.state.clone(), false);
+                self.follower = follower(self.state.clone(), FollowMode::Continuous);
                 self.discard_uncovered_output();
             }
             _ => {}

@@ -22,7 +22,7 @@ fn follow_eagerly(
     copy: &mut FeedCopy,
     mut change: impl FnMut(&str, &mut http::Response<Bytes>),
 ) -> Vec<(String, bool)> {
-    let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, true).unwrap();
+    let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, FollowMode::CatchUp).unwrap();
     let now = Now::simulated(publisher.now);
     let (mut waiting, mut asked) = (VecDeque::new(), Vec::new());
     loop {

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::change::{NewChange, Op};
 use crate::follow::{
-    Event, Exchange, FollowError, Followed, Follower, Monotonic, Now, Request, ResponseHead, StartFrom,
-    TransferError,
+    Event, Exchange, FollowError, FollowMode, Followed, Follower, Monotonic, Now, Request, ResponseHead,
+    StartFrom, TransferError,
 };
 use crate::item::Item;
 use crate::smart::follow::SmartFollower;
@@ -112,7 +112,7 @@ pub(super) fn answer_from(
 
 /// Runs a follower to the end once, and returns the number of requests.
 fn follow(publisher: &mut SmartPublisher, url: &str, from: &StartFrom, copy: &mut FeedCopy) -> usize {
-    let mut follower = SmartFollower::new(url, from, copy.state.clone(), true).unwrap();
+    let mut follower = SmartFollower::new(url, from, copy.state.clone(), FollowMode::CatchUp).unwrap();
     let mut requests = 0;
     while !follower.is_finished() {
         let request = follower.poll_request(Now::simulated(publisher.now)).unwrap();
@@ -200,7 +200,7 @@ fn a_publisher_that_began_anew_is_told_once() {
 /// A publisher need not have descending orders: then following begins at the current time.
 #[test]
 fn without_a_descending_order_now_is_a_time() {
-    let mut follower = SmartFollower::new(URL, &StartFrom::Now, None, true).unwrap();
+    let mut follower = SmartFollower::new(URL, &StartFrom::Now, None, FollowMode::CatchUp).unwrap();
     let request = follower.poll_request(Now::simulated(time(1000))).unwrap();
     assert_eq!(request.url, format!("{URL}?order=-modified&max=1"));
     let refusal = http::Response::builder().status(400).body(Bytes::new()).unwrap();
@@ -227,7 +227,7 @@ fn every_item_has_a_position_to_resume_from() {
 #[test]
 fn a_follower_at_the_end_sends_long_polls() {
     let mut publisher = SmartPublisher::new(log(&[("a", 10)]));
-    let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, false).unwrap();
+    let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, FollowMode::Continuous).unwrap();
     let mut copy = FeedCopy::default();
     let mut asked = Vec::new();
     for _ in 0..4 {
@@ -260,7 +260,7 @@ fn a_follower_at_the_end_sends_long_polls() {
 
 #[test]
 fn failures_are_reported_and_retried_with_backoff() {
-    let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, false).unwrap();
+    let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, FollowMode::Continuous).unwrap();
     let mut now = time(0);
     let mut waits = Vec::new();
     for attempt in 0..10 {
@@ -295,7 +295,7 @@ fn broken_pages_are_errors() {
         ("<!doctype html><title>Sign in</title>", "an HTML page (no content type), which begins \"Sign in\""),
     ];
     for (body, reason) in cases {
-        let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, true).unwrap();
+        let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, FollowMode::CatchUp).unwrap();
         let request = follower.poll_request(Now::simulated(time(0))).unwrap();
         answer(&mut follower, time(0), &request, &http::Response::new(Bytes::from(body)));
         let mut copy = FeedCopy::default();
@@ -309,7 +309,7 @@ fn broken_pages_are_errors() {
 #[test]
 fn circles_of_cursors_are_detected() {
     for turns in [1, 3] {
-        let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, true).unwrap();
+        let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, FollowMode::CatchUp).unwrap();
         let (mut copy, mut requests) = (FeedCopy::default(), 0);
         while !follower.is_finished() {
             let request = follower.poll_request(Now::simulated(time(0))).unwrap();
@@ -325,7 +325,9 @@ fn circles_of_cursors_are_detected() {
 
 #[test]
 fn wrong_urls_and_states_are_usage_errors() {
-    let new = |url: &str, state: Option<Value>| SmartFollower::new(url, &StartFrom::Beginning, state, true);
+    let new = |url: &str, state: Option<Value>| {
+        SmartFollower::new(url, &StartFrom::Beginning, state, FollowMode::CatchUp)
+    };
     for url in ["feeds", "http://example.com/?since=cursor:x", "http://example.com/?max=5"] {
         assert!(matches!(new(url, None), Err(FollowError::Usage(_))), "{url}");
     }
@@ -411,7 +413,7 @@ proptest! {
         let mut publisher = SmartPublisher::new(MemoryLog::default());
         publisher.feed.limits.max_items = 3;
         let mut copy = FeedCopy::default();
-        let new = |state: Option<Value>| SmartFollower::new(URL, &StartFrom::Beginning, state, false).unwrap();
+        let new = |state: Option<Value>| SmartFollower::new(URL, &StartFrom::Beginning, state, FollowMode::Continuous).unwrap();
         let mut follower = new(None);
         for (version, event) in events.iter().enumerate() {
             apply(&mut publisher, version, event);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::change::NewChange;
-use crate::follow::{Event, Exchange, FollowError, Follower, Now, StartFrom};
+use crate::follow::{Event, Exchange, FollowError, FollowMode, Follower, Now, StartFrom};
 use crate::item::Item;
 use crate::smart::follow::SmartFollower;
 use crate::smart::follow::start::{base_of, feed_url};
@@ -41,7 +41,7 @@ fn follow(
     state: &mut Option<Value>,
     leads_to: impl Fn(&str) -> String,
 ) -> (BTreeSet<String>, Vec<Event>) {
-    let mut follower = SmartFollower::new(url, from, state.clone(), true).unwrap();
+    let mut follower = SmartFollower::new(url, from, state.clone(), FollowMode::CatchUp).unwrap();
     let (mut items, mut said) = (BTreeSet::new(), Vec::new());
     let mut requests = 0;
     while !follower.is_finished() {
