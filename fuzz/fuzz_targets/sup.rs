@@ -6,7 +6,7 @@ mod follow;
 use libfuzzer_sys::fuzz_target;
 use towpath_proto::Timestamp;
 use towpath_proto::sup::discovery::{Discovery, SupLink};
-use towpath_proto::sup::follow::{SupFollower, SupPollIntervals};
+use towpath_proto::sup::follow::{SupFollower, SupPollIntervals, PolledContent};
 use towpath_proto::sup::wire::SupDocument;
 use towpath_proto::follow::Now;
 
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     consumer.add_feed("https://a.example/feed", Now::simulated(now));
     let ask = consumer.poll_feed(Now::simulated(now)).expect("every feed is asked at first");
     let link = SupLink { url: "https://a.example/sup.json".into(), id: "4496672d".into() };
-    consumer.handle_success(Now::simulated(now), ask.feed, Discovery { links: vec![link], warnings: vec![] }, true);
+    consumer.handle_success(Now::simulated(now), ask.feed, Discovery { links: vec![link], warnings: vec![] }, PolledContent::Changed);
     follow::follow(&mut consumer, bytes, drop);
     // A state that cannot be restored would lose the schedule at every restart.
     SupFollower::restore(SupPollIntervals::default(), consumer.state(Now::simulated(now)), Now::simulated(now))

@@ -17,14 +17,24 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(50);
 /// Origin of the system's monotonic time.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
+/// Activity of a driver that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriverActivity {
+    /// No request is in flight: only the timer ends the wait.
+    Idle,
+    /// Requests are in flight, which may end the wait before the timer.
+    Busy,
+}
+
 /// A source of time: the system's, except in simulations of hours.
 pub trait DriverClock: Send + Sync + Debug {
     /// The present, by both clocks.
     fn now(&self) -> Now;
 
-    /// Returns at `until` or earlier; the caller reads the clock again. `idle`: no request is in flight that could
-    /// end the wait before.
-    fn sleep_until(&self, until: Monotonic, idle: bool) -> BoxFuture<'static, ()>;
+    /// Returns at `until` or earlier; the caller reads the clock again.
+    ///
+    /// A simulated clock advances only while the driver is idle, so that no result depends on the machine's speed.
+    fn sleep_until(&self, until: Monotonic, activity: DriverActivity) -> BoxFuture<'static, ()>;
 }
 
 /// The system's clocks.
@@ -36,7 +46,7 @@ impl DriverClock for SystemClock {
         Now { monotonic: Monotonic::from_origin(START.elapsed()), wall: Timestamp::now() }
     }
 
-    fn sleep_until(&self, until: Monotonic, _idle: bool) -> BoxFuture<'static, ()> {
+    fn sleep_until(&self, until: Monotonic, _activity: DriverActivity) -> BoxFuture<'static, ()> {
         let left = until.since(self.now().monotonic);
         Box::pin(tokio::time::sleep(left.clamp(SHORTEST_SLEEP, LONGEST_SLEEP)))
     }

@@ -9,6 +9,15 @@ use super::protocol::Protocol;
 /// Statuses of a protocol's request to a page.
 const STATUSES_OF_PAGES: [u16; 5] = [400, 404, 405, 406, 410];
 
+/// Treatment of a failure before anything was delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstFailure {
+    /// Hold it back: the URL may be a page that names the feed.
+    Hold,
+    /// Report it, as every later one.
+    Report,
+}
+
 /// Filter that ends a follow at its first failure if nothing was delivered before, and holds the failure back.
 ///
 /// A URL that is right so costs no request more than usual, and a wrong one is looked at before its failure is told.
@@ -21,9 +30,10 @@ pub struct FirstAttempt {
 }
 
 impl FirstAttempt {
-    /// Puts the filter on a follower. Without `is_open` failures are told as usual.
-    pub fn of(follower: Box<dyn Follower>, is_open: bool) -> FilteredFollower<Self> {
-        let filter = Self { failure: None, is_decided: !is_open, told: None };
+    /// Puts the filter on a follower.
+    pub fn of(follower: Box<dyn Follower>, first_failure: FirstFailure) -> FilteredFollower<Self> {
+        let is_decided = first_failure == FirstFailure::Report;
+        let filter = Self { failure: None, is_decided, told: None };
         FilteredFollower::new(filter, follower)
     }
 

@@ -125,11 +125,11 @@ pub use callback::{AddressGate, CallbackClient, CallbackError, CallbackOptions, 
 pub use callback_body::UnreadBody;
 pub use changes::{ChangeBatch, Changes, ChangesError, FeedChange};
 pub use check::{FeedReport, check};
-pub use clock::{DriverClock, SystemClock};
+pub use clock::{DriverActivity, DriverClock, SystemClock};
 pub use discover::{DiscoverError, Offer, discover, discover_all, discover_pushed, locate};
 pub use drive::{FollowNotice, FollowSummary, Output, drive, drive_check, drive_with_calls};
 pub use fetch::{FetchOptions, Fetcher, FullResponse, StreamingResponse};
-pub use first_attempt::FirstAttempt;
+pub use first_attempt::{FirstAttempt, FirstFailure};
 pub use follow::{Checkpoint, Follow, FollowEvent, FollowStream};
 pub use large_files::{FilePart, FileStore, OpenedFile, StoredBytes, large_folder};
 pub use listen::{CallQueue, ListenError, PendingCall, listen};

@@ -12,7 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use towpath_proto::follow::{Exchange, Request, RequestId, ResponseHead, TransferError};
 
 use super::body::StreamingBody;
-use super::clock::{DriverClock, SystemClock};
+use super::clock::{DriverActivity, DriverClock, SystemClock};
 use super::fetch::Fetcher;
 use super::memory_budget::BodyShare;
 use super::response_hints::{ResponseHints, is_problem};
@@ -130,7 +130,8 @@ impl RequestDriver {
         };
         self.start_ahead().await;
         // A simulated clock may advance only while nothing is in flight.
-        let due = self.clock.sleep_until(until, !self.is_busy());
+        let activity = if self.is_busy() { DriverActivity::Busy } else { DriverActivity::Idle };
+        let due = self.clock.sleep_until(until, activity);
         tokio::select! {
             Some(event) = self.in_flight.next() => self.accept(exchange, event),
             () = due => ExchangeProgress::Advanced,

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, send};
 use serde_json::{Value, json};
 use towpath_client::state_file::StateError;
-use towpath_client::{Changes, ChangesError, DriverClock, FeedChange, Follow, FollowError};
+use towpath_client::{Changes, ChangesError, DriverActivity, DriverClock, FeedChange, Follow, FollowError};
 use towpath_proto::follow::{Monotonic, Now};
 
 /// Content of a page of a Smart Feed.
@@ -306,8 +306,8 @@ impl DriverClock for LeapingClock {
         Now::simulated(*self.0.lock().unwrap())
     }
 
-    fn sleep_until(&self, until: Monotonic, idle: bool) -> BoxFuture<'static, ()> {
-        if !idle {
+    fn sleep_until(&self, until: Monotonic, activity: DriverActivity) -> BoxFuture<'static, ()> {
+        if activity == DriverActivity::Busy {
             return Box::pin(std::future::pending());
         }
         let mut now = self.0.lock().unwrap();

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use towpath_client::fleet::{FeedRoute, FleetOptions, FleetOutput, SavedFeed, follow_fleet};
-use towpath_client::{DriverClock, FetchOptions, Fetcher, FollowNotice, Offer, Protocol};
+use towpath_client::{DriverActivity, DriverClock, FetchOptions, Fetcher, FollowNotice, Offer, Protocol};
 use towpath_proto::follow::{Followed, Monotonic, Now};
 use towpath_proto::sup::id::SupId;
 use towpath_proto::sup::publish::RecentUpdates;
@@ -142,9 +142,9 @@ impl DriverClock for SimulatedClock {
         Now::simulated(self.publisher().now)
     }
 
-    fn sleep_until(&self, until: Monotonic, idle: bool) -> BoxFuture<'static, ()> {
+    fn sleep_until(&self, until: Monotonic, activity: DriverActivity) -> BoxFuture<'static, ()> {
         // Time stands still while requests run, so that results do not depend on the machine's speed.
-        if !idle {
+        if activity == DriverActivity::Busy {
             return Box::pin(std::future::pending());
         }
         let clock = self.clone();

@@ -105,7 +105,7 @@ impl LogConsumer {
     /// Reads the log until an error, or until the applying thread ends.
     async fn consume(&mut self) -> Result<(), StreamError> {
         let later = |reason: &str| StreamError::Later(reason.to_owned());
-        let opened = timeout(REQUEST_TIMEOUT, stream::open(&self.context, &self.address, false)).await;
+        let opened = timeout(REQUEST_TIMEOUT, stream::open_existing(&self.context, &self.address)).await;
         let (stream, log) = opened.map_err(|_| later("the cluster does not answer"))??;
         let info = stream.cached_info();
         let checked =

@@ -62,6 +62,14 @@ pub(crate) fn subject(name: &str) -> String {
     format!("{name}.log")
 }
 
+/// Opens the log's stream, which this node followed before.
+pub(crate) async fn open_existing(
+    context: &Context,
+    address: &ClusterAddress,
+) -> Result<(Stream, LogId), StreamError> {
+    open(context, address, false).await
+}
+
 /// Opens the log's stream, which is created if needed and `may_create` allows it.
 pub(crate) async fn open(
     context: &Context,

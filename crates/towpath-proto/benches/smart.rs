@@ -108,7 +108,7 @@ fn answer_50(bencher: Bencher, format: PageFormat) {
     let accept = if format == PageFormat::Json { "application/json" } else { "application/atom+xml" };
     bencher.counter(ItemsCount::new(1_usize)).bench_local(|| {
         let query = PullQuery::parse(&query, &feed.limits).expect("a good query");
-        let format = negotiate(Some(accept), false).expect("a known format");
+        let format = negotiate(Some(accept)).expect("a known format");
         let (query, page) = page(&log, &feed, query);
         publish::respond(&feed, &query, &page, format)
     });

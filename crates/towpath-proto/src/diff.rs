@@ -38,6 +38,15 @@ impl Default for Guard {
     }
 }
 
+/// Order of the items in a polled document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DocumentOrder {
+    /// The newest item comes first, as feeds have it by convention.
+    NewestFirst,
+    /// Later items come later, as in a list that is appended to.
+    OldestFirst,
+}
+
 /// Difference between a polled document and the known items.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Diff {
@@ -69,24 +78,24 @@ pub struct GuardError {
 
 /// Compares the items of a polled document with the known items.
 ///
-/// `polled` is in document order; `newest_first` gives its direction for items without distinct dates. Fails,
+/// `polled` is in document order; `order` gives its direction for items without distinct dates. Fails,
 /// and removes nothing, if `guard` rejects a complete listing.
 ///
 /// ```
 /// use towpath_proto::Item;
-/// use towpath_proto::diff::{Guard, KnownItems, Listing, diff};
+/// use towpath_proto::diff::{DocumentOrder, Guard, KnownItems, Listing, diff};
 ///
 /// let (kept, gone, new) = (Item::new("kept"), Item::new("gone"), Item::new("new"));
 /// let known: KnownItems =
 ///     [&kept, &gone].into_iter().map(|item| (item.id.clone(), Some(item.content_hash()))).collect();
-/// let found = diff(&known, vec![new, kept], true, Listing::Complete, Guard::default())?;
+/// let found = diff(&known, vec![new, kept], DocumentOrder::NewestFirst, Listing::Complete, Guard::default())?;
 /// assert_eq!((found.new, found.unchanged, found.removed), (1, 1, 1));
 /// # Ok::<(), towpath_proto::diff::GuardError>(())
 /// ```
 pub fn diff(
     known: &KnownItems,
     polled: Vec<Item>,
-    newest_first: bool,
+    order: DocumentOrder,
     listing: Listing,
     guard: Guard,
 ) -> Result<Diff, GuardError> {
@@ -114,7 +123,7 @@ pub fn diff(
         changed.push(NewChange { hash: Some(hash), ..NewChange::put(item) });
     }
     // Only these are sorted: most items of most polls are unchanged.
-    found.changes = in_order(changed, newest_first);
+    found.changes = in_order(changed, order);
     found.removed = removed.len();
     found.changes.extend(removed.into_iter().map(NewChange::delete));
     Ok(found)
@@ -211,8 +220,8 @@ fn missing(known: &KnownItems, items: &[Item], guard: Guard) -> Result<Vec<Strin
 }
 
 /// Sorts by date of publication, oldest first; items without a date, and ties, by document order.
-fn in_order(mut changes: Vec<NewChange>, newest_first: bool) -> Vec<NewChange> {
-    if newest_first {
+fn in_order(mut changes: Vec<NewChange>, order: DocumentOrder) -> Vec<NewChange> {
+    if order == DocumentOrder::NewestFirst {
         // The fallback order for items without dates: oldest first.
         changes.reverse();
     }
@@ -243,7 +252,9 @@ mod tests {
     #[test]
     fn nothing_changes_when_nothing_changed() {
         let items = vec![item("a", "1"), item("b", "2")];
-        let found = diff(&known(&items), items, true, Listing::Complete, Guard::default()).unwrap();
+        let found =
+            diff(&known(&items), items, DocumentOrder::NewestFirst, Listing::Complete, Guard::default())
+                .unwrap();
         assert_eq!((found.changes.len(), found.unchanged), (0, 2));
     }
 
@@ -275,20 +286,31 @@ mod tests {
     fn new_updated_and_removed() {
         let before = known(&[item("a", "1"), item("b", "2"), item("c", "3")]);
         let now = vec![item("d", "4"), item("b", "changed"), item("a", "1")];
-        let found = diff(&before, now.clone(), true, Listing::Complete, Guard::default()).unwrap();
+        let found =
+            diff(&before, now.clone(), DocumentOrder::NewestFirst, Listing::Complete, Guard::default())
+                .unwrap();
         assert_eq!(ops(&found), [(Op::Put, "b"), (Op::Put, "d"), (Op::Delete, "c")]);
         assert_eq!((found.new, found.updated, found.removed, found.unchanged), (1, 1, 1, 1));
-        let found = diff(&before, now, true, Listing::Window, Guard::default()).unwrap();
+        let found =
+            diff(&before, now, DocumentOrder::NewestFirst, Listing::Window, Guard::default()).unwrap();
         assert_eq!(ops(&found), [(Op::Put, "b"), (Op::Put, "d")]);
     }
 
     #[test]
     fn a_deleted_item_that_comes_back_is_new() {
         let before = KnownItems::from([("a".to_owned(), None)]);
-        let found = diff(&before, vec![item("a", "1")], true, Listing::Complete, Guard::default()).unwrap();
+        let found = diff(
+            &before,
+            vec![item("a", "1")],
+            DocumentOrder::NewestFirst,
+            Listing::Complete,
+            Guard::default(),
+        )
+        .unwrap();
         assert_eq!((found.new, found.removed), (1, 0));
         // It was deleted before, so it is not removed again.
-        let found = diff(&before, vec![], true, Listing::Complete, Guard::default()).unwrap();
+        let found =
+            diff(&before, vec![], DocumentOrder::NewestFirst, Listing::Complete, Guard::default()).unwrap();
         assert_eq!(found.removed, 0);
     }
 
@@ -296,13 +318,29 @@ mod tests {
     fn a_listing_that_lost_most_items_is_disbelieved() {
         let items: Vec<Item> = (0..20).map(|n| item(&format!("{n:02}"), "t")).collect();
         let before = known(&items);
-        let error = diff(&before, items[..9].to_vec(), true, Listing::Complete, Guard::default());
+        let error = diff(
+            &before,
+            items[..9].to_vec(),
+            DocumentOrder::NewestFirst,
+            Listing::Complete,
+            Guard::default(),
+        );
         assert_eq!(error, Err(GuardError { removed: 11, known: 20 }));
         // Exactly half is still believed.
-        let half = diff(&before, items[..10].to_vec(), true, Listing::Complete, Guard::default()).unwrap();
+        let half = diff(
+            &before,
+            items[..10].to_vec(),
+            DocumentOrder::NewestFirst,
+            Listing::Complete,
+            Guard::default(),
+        )
+        .unwrap();
         assert_eq!(half.removed, 10);
         let off = Guard { max_removed: 1.0, min_items: 0 };
-        assert_eq!(diff(&before, vec![], true, Listing::Complete, off).unwrap().removed, 20);
+        assert_eq!(
+            diff(&before, vec![], DocumentOrder::NewestFirst, Listing::Complete, off).unwrap().removed,
+            20
+        );
     }
 
     #[test]
@@ -310,7 +348,9 @@ mod tests {
         let mut newer = item("a", "newer");
         newer.updated = Some("2024-01-01T00:00:00Z".parse().unwrap());
         let polled = vec![item("a", "1"), newer, item("", "no id"), item("a", "late")];
-        let found = diff(&KnownItems::new(), polled, true, Listing::Window, Guard::default()).unwrap();
+        let found =
+            diff(&KnownItems::new(), polled, DocumentOrder::NewestFirst, Listing::Window, Guard::default())
+                .unwrap();
         assert_eq!(found.changes.len(), 1);
         assert_eq!(found.changes[0].item.title.as_deref(), Some("newer"));
         assert_eq!(found.problems.len(), 3, "{:?}", found.problems);
@@ -325,7 +365,9 @@ mod tests {
             dated("new", "2024-02-01T00:00:00Z"),
             dated("old", "2024-01-01T00:00:00Z"),
         ];
-        let found = diff(&KnownItems::new(), polled, true, Listing::Window, Guard::default()).unwrap();
+        let found =
+            diff(&KnownItems::new(), polled, DocumentOrder::NewestFirst, Listing::Window, Guard::default())
+                .unwrap();
         let ids: Vec<&str> = found.changes.iter().map(|c| c.item.id.as_str()).collect();
         assert_eq!(ids, ["old", "new", "undated1", "undated2"]);
     }

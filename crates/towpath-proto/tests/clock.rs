@@ -20,7 +20,7 @@ use towpath_proto::push::websub::subscription::HubSubscription;
 use towpath_proto::push::websub::verify::{CallbackResponse, IntentVerification, VerificationOutcome};
 use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
 use towpath_proto::smart::follow::SmartFollower;
-use towpath_proto::sup::follow::{PollReason, SupFollower, SupPollIntervals};
+use towpath_proto::sup::follow::{PollReason, PolledContent, SupFollower, SupPollIntervals};
 use towpath_proto::sup::wire::discovery::{Discovery, SupLink};
 
 const URL: &str = "http://a.example/feed";
@@ -227,7 +227,7 @@ fn sup_documents() {
     let now = start();
     consumer.add_feed(URL, now);
     let ask = consumer.poll_feed(now).unwrap();
-    consumer.handle_success(now, ask.feed, sup_link(), true);
+    consumer.handle_success(now, ask.feed, sup_link(), PolledContent::Changed);
     keeps_its_timers(&mut consumer);
 }
 
@@ -240,7 +240,7 @@ fn a_schedule_from_a_year_ahead_is_believed_no_further_than_the_longest_wait() {
     set_wall(&mut ahead, YEAR);
     consumer.add_feed(URL, ahead);
     let ask = consumer.poll_feed(ahead).unwrap();
-    consumer.handle_success(ahead, ask.feed, Discovery::default(), false);
+    consumer.handle_success(ahead, ask.feed, Discovery::default(), PolledContent::Unchanged);
     let state = consumer.state(ahead);
 
     // Monotonic time starts anew with each process; only the wall clock connects the two.
@@ -252,7 +252,7 @@ fn a_schedule_from_a_year_ahead_is_believed_no_further_than_the_longest_wait() {
     let later = now + due.since_origin();
     let ask = restored.poll_feed(later).unwrap();
     assert_eq!(ask.reason, PollReason::Background);
-    restored.handle_success(later, ask.feed, Discovery::default(), false);
+    restored.handle_success(later, ask.feed, Discovery::default(), PolledContent::Unchanged);
     let next = restored.poll_timeout().unwrap();
     assert!(next.since(later.monotonic) <= settings.plain, "{next:?}");
 }

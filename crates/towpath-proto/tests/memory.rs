@@ -6,7 +6,7 @@ mod hostile_documents;
 
 use bytes::Bytes;
 use hostile_documents::{ATOM, EXCHANGES, documents, page, reads};
-use towpath_proto::diff::{Guard, KnownItems, Listing, diff};
+use towpath_proto::diff::{DocumentOrder, Guard, KnownItems, Listing, diff};
 use towpath_proto::follow::ReadLimits;
 use towpath_proto::format::json_pointers::Mapping;
 use towpath_proto::format::{DocumentLimits, FormatError, ReadOptions, read};
@@ -32,7 +32,13 @@ fn peak_of(work: impl FnOnce()) -> usize {
 fn read_and_compare(text: &str, mapping: Option<&Mapping>) {
     let options = ReadOptions { mapping, ..ReadOptions::default() };
     if let Ok(feed) = read(text.as_bytes(), &options) {
-        let _ = diff(&KnownItems::new(), feed.items, true, Listing::Window, Guard::default());
+        let _ = diff(
+            &KnownItems::new(),
+            feed.items,
+            DocumentOrder::NewestFirst,
+            Listing::Window,
+            Guard::default(),
+        );
     }
 }
 

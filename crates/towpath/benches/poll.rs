@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use towpath::config::Config;
 use towpath::engine::Engine;
 use towpath::protocols::diffdelta::{Run, publish};
-use towpath_proto::diff::{Guard, Listing, diff};
+use towpath_proto::diff::{DocumentOrder, Guard, Listing, diff};
 use towpath_proto::format::{self, Format, ReadOptions, json_pointers::Mapping};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 use towpath_store::{Expected, Store};
@@ -84,7 +84,7 @@ async fn poll(engine: &Arc<Engine>, document: &[u8]) -> Result<Steps, PollBenchE
     let parse = begun.elapsed();
     let begun = Instant::now();
     let known = engine.store.content_hashes(feed.id(), None).await?;
-    let found = diff(&known, parsed.items, false, Listing::Complete, Guard::default())?;
+    let found = diff(&known, parsed.items, DocumentOrder::OldestFirst, Listing::Complete, Guard::default())?;
     let diff = begun.elapsed();
     let begun = Instant::now();
     // Without the poll's precondition: nothing else appends here.

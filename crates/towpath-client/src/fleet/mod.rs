@@ -24,12 +24,12 @@ use towpath_proto::follow::Exchange as _;
 use towpath_proto::follow::{
     Event, FeedReset, FollowError, FollowMode, Followed, Follower as _, Now, ReadLimits, StartFrom,
 };
-use towpath_proto::sup::follow::{FeedKey, SupFollower, SupPollIntervals};
+use towpath_proto::sup::follow::{FeedKey, PolledContent, SupFollower, SupPollIntervals};
 use url::Url;
 
 use self::host_queues::HostQueues;
 use self::poll::{FeedPoll, FeedPoller};
-use super::clock::{DriverClock, SystemClock};
+use super::clock::{DriverActivity, DriverClock, SystemClock};
 use super::delivery_batch::DELIVERY_GRACE;
 use super::discover::Offer;
 use super::drive::FollowNotice;
@@ -310,11 +310,12 @@ impl<O: FleetOutput> Fleet<O> {
     /// Waits for the next event and handles it.
     async fn wait(&mut self, stop: &Stop) -> Result<(), O::Error> {
         let until = self.consumer.poll_timeout().filter(|_| self.mode == FollowMode::Continuous);
-        let idle = self.polls.is_empty() && !self.requests.is_busy();
+        let is_idle = self.polls.is_empty() && !self.requests.is_busy();
+        let activity = if is_idle { DriverActivity::Idle } else { DriverActivity::Busy };
         let clock = self.clock.clone();
         let due = async {
             match until {
-                Some(until) => clock.sleep_until(until, idle).await,
+                Some(until) => clock.sleep_until(until, activity).await,
                 None => std::future::pending().await,
             }
         };
@@ -360,7 +361,10 @@ impl<O: FleetOutput> Fleet<O> {
             return Ok(());
         }
         match summary.failed {
-            None => self.consumer.handle_success(self.clock.now(), feed, hints.sup, has_changed),
+            None => {
+                let content = if has_changed { PolledContent::Changed } else { PolledContent::Unchanged };
+                self.consumer.handle_success(self.clock.now(), feed, hints.sup, content);
+            }
             Some(error) => {
                 self.summary.failed += 1;
                 self.summary.misused += usize::from(matches!(error, FollowError::Usage(_)));

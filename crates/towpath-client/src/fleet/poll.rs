@@ -11,7 +11,10 @@ use super::{FeedRoute, FleetOutput, SavedFeed};
 use crate::drive::{FollowNotice, FollowSummary, Output, drive_with_hints};
 use crate::response_hints::ResponseHints;
 use crate::stop::Stop;
-use crate::{DiscoverError, Fetcher, FirstAttempt, FollowPace, FollowerConfig, Protocol, discover, follower};
+use crate::{
+    DiscoverError, Fetcher, FirstAttempt, FirstFailure, FollowPace, FollowerConfig, Protocol, discover,
+    follower,
+};
 
 /// Polls feeds; shared by all polls of a fleet.
 #[derive(Debug)]
@@ -55,8 +58,9 @@ impl<O: FleetOutput> FeedPoller<O> {
             },
         };
         // Only a protocol that the user named may not be the URL's own. Discovery judges the response itself.
-        let is_open = self.protocol.is_some() && state.is_none() && route.follows.is_none();
-        let mut follower = match self.follower(&feed, &route, state, is_open) {
+        let may_be_page = self.protocol.is_some() && state.is_none() && route.follows.is_none();
+        let first_failure = if may_be_page { FirstFailure::Hold } else { FirstFailure::Report };
+        let mut follower = match self.follower(&feed, &route, state, first_failure) {
             Ok(follower) => follower,
             Err(error) => return Ok(self.fail(&feed, Some(route), error)),
         };
@@ -67,7 +71,7 @@ impl<O: FleetOutput> FeedPoller<O> {
             let found = follower.filter.find_feed(&fetcher, &output.feed, output.route.protocol).await;
             output.route.follows = found.map(Into::into);
             if output.route.follows.is_some() {
-                follower = match self.follower(&output.feed, &output.route, None, false) {
+                follower = match self.follower(&output.feed, &output.route, None, FirstFailure::Report) {
                     Ok(follower) => follower,
                     Err(error) => return Ok(self.fail(&output.feed, Some(output.route), error)),
                 };
@@ -83,7 +87,7 @@ impl<O: FleetOutput> FeedPoller<O> {
         feed: &str,
         route: &FeedRoute,
         state: Option<Value>,
-        is_open: bool,
+        first_failure: FirstFailure,
     ) -> Result<FilteredFollower<FirstAttempt>, FollowError> {
         // The feed's own URL may be a web page that only links to the feed.
         let url = route.follows.as_deref().unwrap_or(feed).to_owned();
@@ -98,7 +102,7 @@ impl<O: FleetOutput> FeedPoller<O> {
             limits: self.limits,
             large_folder: self.large_folder.clone(),
         };
-        Ok(FirstAttempt::of(follower(route.protocol, config)?, is_open))
+        Ok(FirstAttempt::of(follower(route.protocol, config)?, first_failure))
     }
 
     async fn find_route(

@@ -7,7 +7,7 @@ use towpath_proto::follow::{
 };
 
 use super::file_store::{FilePart, FileStore, OpenedFile};
-use crate::clock::DriverClock;
+use crate::clock::{DriverActivity, DriverClock};
 use crate::fetch::Fetcher;
 
 /// Interval of progress messages.
@@ -41,7 +41,7 @@ pub(crate) async fn download<E: Send>(
     let part = loop {
         match files.open(change).await? {
             OpenedFile::Complete { size } => return Ok(DownloadEnd::Complete { size }),
-            OpenedFile::Busy => clock.sleep_until(clock.now().after(BUSY_WAIT), false).await,
+            OpenedFile::Busy => clock.sleep_until(clock.now().after(BUSY_WAIT), DriverActivity::Busy).await,
             OpenedFile::Part(part) => break part,
         }
     };
@@ -64,7 +64,7 @@ impl<E: Send> RunningDownload<'_, E> {
         let end = loop {
             match self.download.poll(clock.now()) {
                 DownloadStep::End(end) => break end,
-                DownloadStep::Wait(until) => clock.sleep_until(until, false).await,
+                DownloadStep::Wait(until) => clock.sleep_until(until, DriverActivity::Busy).await,
                 DownloadStep::Fetch(request) => self.fetch(&request, fetcher, clock).await?,
             }
             if let Some(error) = self.download.take_failure() {

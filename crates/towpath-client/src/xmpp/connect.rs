@@ -9,6 +9,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use towpath_proto::push::xmpp::session::ConnectionPrivacy;
 
 /// A connection, with or without TLS.
 pub(super) trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -18,14 +19,15 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
 /// Environment variable, as OpenSSL's, with a PEM file to trust instead of the built-in certificates.
 const CERTIFICATE_FILE: &str = "SSL_CERT_FILE";
 
-/// Connects to `server`; the flag says whether it is on this machine.
-pub(super) async fn connect(server: &str) -> io::Result<(Box<dyn AsyncStream>, bool)> {
+/// Connects to `server`, without TLS.
+pub(super) async fn connect(server: &str) -> io::Result<(Box<dyn AsyncStream>, ConnectionPrivacy)> {
     let stream = TcpStream::connect(server).await?;
     // Stanzas are small; Nagle's algorithm would delay each by a round trip.
     stream.set_nodelay(true)?;
     // Loopback needs no TLS: nobody else can listen, and PLAIN is acceptable.
     let is_local = stream.peer_addr()?.ip().to_canonical().is_loopback();
-    Ok((Box::new(stream), is_local))
+    let privacy = if is_local { ConnectionPrivacy::Private } else { ConnectionPrivacy::Exposed };
+    Ok((Box::new(stream), privacy))
 }
 
 /// Encrypts a connection and verifies that the server's certificate is for `host`.

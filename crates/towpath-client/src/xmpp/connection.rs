@@ -96,9 +96,9 @@ impl<'a> XmppConnection<'a> {
         let mut failures = Vec::new();
         for server in servers {
             match timeout(IO_TIMEOUT, connect(&server)).await {
-                Ok(Ok((connected, is_local))) => {
+                Ok(Ok((connected, privacy))) => {
                     self.stream = Some(connected);
-                    return over.session().handle_connected(SystemClock.now(), is_local);
+                    return over.session().handle_connected(SystemClock.now(), privacy);
                 }
                 Ok(Err(e)) => failures.push(format!("{server}: {e}")),
                 Err(_) => failures.push(format!("{server} does not respond")),

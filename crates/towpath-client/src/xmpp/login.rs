@@ -4,7 +4,7 @@ use sasl::client::Mechanism;
 use sasl::client::mechanisms::{Plain, Scram};
 use sasl::common::ChannelBinding;
 use sasl::common::scram::{Sha1, Sha256};
-use towpath_proto::push::xmpp::session::Authenticate;
+use towpath_proto::push::xmpp::session::{Authenticate, ConnectionPrivacy};
 
 /// Maximum SCRAM iteration count. A hostile server could otherwise keep a core busy for hours.
 const MAX_ITERATIONS: u32 = 1_000_000;
@@ -26,8 +26,8 @@ impl Login {
         Self { user, password, mechanism: None, nonce: None, is_verified: false }
     }
 
-    /// Chooses the strongest offered mechanism. `is_safe`: the connection is encrypted or local.
-    fn choose(&self, offered: &[String], is_safe: bool) -> Option<Box<dyn Mechanism + Send>> {
+    /// Chooses the strongest offered mechanism that may be used over a connection of this privacy.
+    fn choose(&self, offered: &[String], privacy: ConnectionPrivacy) -> Option<Box<dyn Mechanism + Send>> {
         let has = |name: &str| offered.iter().any(|offered| offered == name);
         // RFC 5802, section 5.1: "," and "=" are escaped in user names.
         let user = self.user.replace('=', "=3D").replace(',', "=2C");
@@ -40,7 +40,7 @@ impl Login {
         }
         let plain = || Box::new(Plain::new(self.user.as_str(), password));
         // PLAIN sends the password itself, so only over TLS or loopback.
-        (has("PLAIN") && is_safe).then(|| plain() as Box<dyn Mechanism + Send>)
+        (has("PLAIN") && privacy == ConnectionPrivacy::Private).then(|| plain() as Box<dyn Mechanism + Send>)
     }
 
     /// Checks of the server's first message that the `sasl` crate leaves out.
@@ -59,8 +59,8 @@ impl Login {
 }
 
 impl Authenticate for Login {
-    fn begin(&mut self, offered: &[String], is_safe: bool) -> Option<(String, Vec<u8>)> {
-        let mut mechanism = self.choose(offered, is_safe)?;
+    fn begin(&mut self, offered: &[String], privacy: ConnectionPrivacy) -> Option<(String, Vec<u8>)> {
+        let mut mechanism = self.choose(offered, privacy)?;
         let (name, initial) = (mechanism.name().to_owned(), mechanism.initial());
         let text = String::from_utf8_lossy(&initial);
         self.nonce = text.split(',').find_map(|part| part.strip_prefix("r=")).map(str::to_owned);
@@ -100,13 +100,14 @@ mod tests {
 
     #[test]
     fn the_strongest_mechanism_is_chosen_and_no_password_is_sent_unencrypted() {
+        use ConnectionPrivacy::{Exposed, Private};
         let mut login = Login::new("al,ice", "word");
-        let mut name = |names: &[&str], is_safe| login.begin(&offered(names), is_safe).map(|(name, _)| name);
-        assert_eq!(name(&["PLAIN", "SCRAM-SHA-1", "SCRAM-SHA-256"], false).unwrap(), "SCRAM-SHA-256");
-        assert_eq!(name(&["PLAIN", "SCRAM-SHA-1"], true).unwrap(), "SCRAM-SHA-1");
-        assert_eq!(name(&["PLAIN", "X"], true).unwrap(), "PLAIN");
-        assert_eq!(name(&["PLAIN"], false), None);
-        let (_, initial) = login.begin(&offered(&["SCRAM-SHA-1"]), false).unwrap();
+        let mut name = |names: &[&str], privacy| login.begin(&offered(names), privacy).map(|(name, _)| name);
+        assert_eq!(name(&["PLAIN", "SCRAM-SHA-1", "SCRAM-SHA-256"], Exposed).unwrap(), "SCRAM-SHA-256");
+        assert_eq!(name(&["PLAIN", "SCRAM-SHA-1"], Private).unwrap(), "SCRAM-SHA-1");
+        assert_eq!(name(&["PLAIN", "X"], Private).unwrap(), "PLAIN");
+        assert_eq!(name(&["PLAIN"], Exposed), None);
+        let (_, initial) = login.begin(&offered(&["SCRAM-SHA-1"]), Exposed).unwrap();
         assert!(initial.starts_with(b"n,,n=al=2Cice,r="));
     }
 
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn invalid_server_messages_are_rejected() {
         let mut login = Login::new("alice", "word");
-        let (_, initial) = login.begin(&offered(&["SCRAM-SHA-256"]), true).unwrap();
+        let (_, initial) = login.begin(&offered(&["SCRAM-SHA-256"]), ConnectionPrivacy::Private).unwrap();
         let nonce = String::from_utf8(initial).unwrap().split_once("r=").unwrap().1.to_owned();
         for bad in [
             "r=other,s=QSXCR+Q6sek8bf92,i=4096".into(),

@@ -74,10 +74,17 @@ impl ItemBuilder {
             && self.format_id.is_none()
     }
 
-    /// Adds a tag. `kept_besides`: the whole element is stored as well, so a repeated tag is dropped.
-    pub(crate) fn tag(&mut self, tag: String, kept_besides: bool) {
-        if !(tag.is_empty() || kept_besides && self.has_tag(&tag)) {
+    /// Adds a tag.
+    pub(crate) fn tag(&mut self, tag: String) {
+        if !tag.is_empty() {
             self.item.tags.push(tag);
+        }
+    }
+
+    /// Adds a tag whose whole element is stored as well: a repeated one is dropped.
+    pub(crate) fn tag_of_stored_element(&mut self, tag: String) {
+        if !self.has_tag(&tag) {
+            self.tag(tag);
         }
     }
 
@@ -209,7 +216,10 @@ mod tests {
         for (tag, kept_besides) in
             [("a", true), ("b", false), ("a", true), ("b", false), ("c", true), ("b", true)]
         {
-            builder.tag(tag.to_owned(), kept_besides);
+            match kept_besides {
+                true => builder.tag_of_stored_element(tag.to_owned()),
+                false => builder.tag(tag.to_owned()),
+            }
         }
         assert_eq!(builder.item.tags, ["a", "b", "b", "c"]);
     }

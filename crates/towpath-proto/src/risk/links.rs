@@ -6,7 +6,7 @@ use crate::format::html::HtmlLink;
 
 /// Inspects a link of an HTML text; `page` is the item's own URL.
 pub(super) fn inspect_link(link: &HtmlLink, page: Option<&str>, signals: &mut Signals) {
-    signals.set_if(Detector::ActiveUrl, is_active(&link.href, true));
+    signals.set_if(Detector::ActiveUrl, is_active_link(&link.href));
     inspect_address(&link.href, signals);
     let target = host(&link.href).or_else(|| host(page?));
     if let (Some(shown), Some(target)) = (shown_host(&link.text), target) {
@@ -23,7 +23,7 @@ pub(super) fn inspect_plain(text: &str, signals: &mut Signals) {
 
 /// Inspects the item's own URL.
 pub(super) fn inspect_target(url: &str, signals: &mut Signals) {
-    signals.set_if(Detector::ActiveUrl, is_active(url, true));
+    signals.set_if(Detector::ActiveUrl, is_active_link(url));
     let link = signals.link;
     inspect_address(url, signals);
     // The item's own URL is not a link in its text.
@@ -68,16 +68,28 @@ fn inspect_file_name(url: &str, signals: &mut Signals) {
     signals.set_if(Detector::DoubleExtension, (program || script) && disguised);
 }
 
-/// Returns `true` if following (`navigates`) or loading the URL runs code in it. Browsers ignore control
-/// characters before it, and tabs and line ends inside (URL standard, section 4.4).
-pub(super) fn is_active(url: &str, navigates: bool) -> bool {
-    const RUNS: [&str; 5] =
-        ["javascript:", "vbscript:", "data:text/html", "data:application/xhtml+xml", "data:text/xml"];
+/// Schemes and media types of URLs whose code runs wherever they are loaded.
+const ACTIVE: [&str; 5] =
+    ["javascript:", "vbscript:", "data:text/html", "data:application/xhtml+xml", "data:text/xml"];
+
+/// Returns `true` if following the URL runs code in it.
+pub(super) fn is_active_link(url: &str) -> bool {
+    // A picture is opened as a document then, whose scripts run.
+    is_active_source(url) || starts_with_any(url, &["data:image/svg+xml"])
+}
+
+/// Returns `true` if loading the URL as a part of a page runs code in it.
+pub(super) fn is_active_source(url: &str) -> bool {
+    starts_with_any(url, &ACTIVE)
+}
+
+/// Compares a URL's start as browsers read it: they ignore control characters before it, and tabs and line ends
+/// inside (URL standard, section 4.4).
+fn starts_with_any(url: &str, starts: &[&str]) -> bool {
     let skipped = url.trim_start_matches(|c: char| c <= ' ');
     let start: String = skipped.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r')).take(40).collect();
     let start = start.to_ascii_lowercase();
-    RUNS.iter().any(|scheme| start.starts_with(scheme))
-        || navigates && start.starts_with("data:image/svg+xml")
+    starts.iter().any(|known| start.starts_with(known))
 }
 
 /// Maximum length of an inspected URL, in bytes. Keeps the cost of nested URLs linear.
@@ -270,12 +282,12 @@ mod tests {
     #[test]
     fn addresses_that_run_code_are_found() {
         for url in ["javascript:alert(1)", " \u{1}JaVa\tScript:x", "vbscript:x", "data:text/html;base64,x"] {
-            assert!(is_active(url, false), "{url}");
+            assert!(is_active_source(url), "{url}");
         }
-        assert!(is_active("data:image/svg+xml,<svg onload=x>", true));
-        assert!(!is_active("data:image/svg+xml,<svg/>", false));
-        assert!(!is_active("https://a.example/javascript:x", true));
-        assert!(!is_active("data:image/png;base64,x", true));
+        assert!(is_active_link("data:image/svg+xml,<svg onload=x>"));
+        assert!(!is_active_source("data:image/svg+xml,<svg/>"));
+        assert!(!is_active_link("https://a.example/javascript:x"));
+        assert!(!is_active_link("data:image/png;base64,x"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) fn inspect(text: &str, item: &Item, signals: &mut Signals) -> Option<
         links::inspect_link(link, item.url.as_deref(), signals);
     }
     for url in &content.urls {
-        signals.set_if(Detector::ActiveUrl, links::is_active(url, false));
+        signals.set_if(Detector::ActiveUrl, links::is_active_source(url));
     }
     links::inspect_plain(&content.text, signals);
     let HtmlContent { text: visible, mut hidden, comments, .. } = content;

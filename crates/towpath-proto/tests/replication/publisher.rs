@@ -10,7 +10,7 @@ use towpath_proto::item::{Content, ContentHash, Item};
 use towpath_proto::replication::pages::{
     Cleanup, PageLimits, PageSpan, PageState, Pager, Retention, UnlinkedPages,
 };
-use towpath_proto::replication::publish::{self, FeedPageLinks};
+use towpath_proto::replication::publish::{self, FeedPageLinks, PageKind};
 use towpath_proto::replication::snapshot::{Continuation, SnapshotIndex, SnapshotWriter};
 
 pub(crate) const BASE: &str = "https://pub.example/feeds/news/replication";
@@ -161,7 +161,8 @@ impl MemoryPublisher {
         let changes = &self.log[span.first as usize - 1..span.last as usize];
         let page = publish::page(&self.feed, span.number, changes).unwrap();
         assert_eq!(page.last_modified, span.modified);
-        let links = FeedPageLinks::new(BASE, span, sealed, self.cleanup);
+        let kind = if sealed { PageKind::Sealed } else { PageKind::Newest };
+        let links = FeedPageLinks::new(BASE, span, kind, self.cleanup);
         let headers = page.feed_headers(&links.with_snapshot(self.cleanup, || SNAPSHOT.into()));
         StoredResponse { status: 200, headers, body: page.body }
     }

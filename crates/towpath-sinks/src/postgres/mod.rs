@@ -135,8 +135,8 @@ impl PostgresSink {
     /// Writes a batch in one transaction.
     async fn write(&mut self, batch: &SinkBatch) -> Result<(), WriteFailure> {
         let known = self.positions.get(&*batch.source).cloned().unwrap_or_default();
-        let keeps_changes = self.to.tables.keeps_changes();
-        let written = commit_batch(self.session().await?, batch, known, keeps_changes).await?;
+        let history = self.to.tables.changes;
+        let written = commit_batch(self.session().await?, batch, known, history).await?;
         self.positions.insert(batch.source.to_string(), written);
         Ok(())
     }
@@ -144,7 +144,7 @@ impl PostgresSink {
     /// Finds the items that the database refuses, by trying parts of the batch and undoing them.
     async fn find_refused(&mut self, batch: &SinkBatch) -> Result<Vec<RefusedItem>, PgFailure> {
         let known = self.positions.get(&*batch.source).cloned().unwrap_or_default();
-        let keeps_changes = self.to.tables.keeps_changes();
+        let history = self.to.tables.changes;
         let Session { connection, names, .. } = self.session().await?;
         let mut refused = Vec::new();
         let whole = 0..batch.events.len();
@@ -154,8 +154,7 @@ impl PostgresSink {
             let events = part.clone().zip(&batch.events[part.clone()]);
             let mut known = known.clone();
             let written =
-                write_events(&transaction, names, &batch.source, events, &mut known, keeps_changes, false)
-                    .await;
+                write_events(&transaction, names, &batch.source, events, &mut known, history, false).await;
             // Always undone: only the whole batch counts.
             transaction.rollback().await.map_err(|e| PgFailure::of(&e))?;
             match written {
@@ -215,7 +214,7 @@ async fn commit_batch(
     session: &mut Session,
     batch: &SinkBatch,
     mut known: KnownPosition,
-    keeps_changes: bool,
+    history: KeepChanges,
 ) -> Result<KnownPosition, WriteFailure> {
     let can_stage = session.stage(batch).await;
     let Session { connection, names, .. } = session;
@@ -238,7 +237,7 @@ async fn commit_batch(
         (None, None) => Some(write::last_change(&transaction, names).await?),
     };
     let events = batch.events.iter().enumerate();
-    write_events(&transaction, names, &batch.source, events, &mut known, keeps_changes, can_stage).await?;
+    write_events(&transaction, names, &batch.source, events, &mut known, history, can_stage).await?;
     let checkpoint = batch.checkpoint.as_ref().map(|checkpoint| checkpoint.to_vec());
     let position = StoredPosition {
         checkpoint: checkpoint.or_else(|| known.stored.checkpoint.clone()),
@@ -267,7 +266,7 @@ async fn write_events<'a>(
     source: &str,
     events: impl Iterator<Item = (usize, &'a SinkEvent)> + Clone,
     known: &mut KnownPosition,
-    keeps_changes: bool,
+    history: KeepChanges,
     can_stage: bool,
 ) -> Result<(), WriteFailure> {
     let patched = plan::patched(events.clone().map(|(_, event)| event));
@@ -275,7 +274,7 @@ async fn write_events<'a>(
     let resets = plan::reset_feeds(events.clone().map(|(_, event)| event));
     let named =
         if resets.is_empty() { resets } else { write::with_items(transaction, names, &resets).await? };
-    let mut plan = BatchPlan::new(events, items, &named, keeps_changes).map_err(WriteFailure::Items)?;
+    let mut plan = BatchPlan::new(events, items, &named, history).map_err(WriteFailure::Items)?;
     plan.changes.retain(|change| !known.repeats.take(change));
     let feeds: Vec<String> = plan.feeds.difference(&known.feeds).cloned().collect();
     if !feeds.is_empty() {

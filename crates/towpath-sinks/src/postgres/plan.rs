@@ -9,7 +9,7 @@ use towpath_client::sink::{RefusedItem, SinkEvent};
 use towpath_proto::follow::Followed;
 use towpath_proto::{Content, Item, Op, patch};
 
-use crate::tables::{ItemRow, position, repeat_key};
+use crate::tables::{ItemRow, KeepChanges, position, repeat_key};
 
 /// Key of an item: feed and id.
 pub(super) type ItemKey = (String, String);
@@ -148,7 +148,7 @@ pub(super) fn reset_feeds<'a>(events: impl Iterator<Item = &'a SinkEvent> + Clon
 
 impl BatchPlan {
     /// Plans a batch. `stored` has the items of [`patched`] that the database has, and `named` those of [`reset_feeds`]
-    /// that have items. `keeps_changes` asks for history.
+    /// that have items. `history` selects the changes that are kept.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl BatchPlan {
         events: impl Iterator<Item = (usize, &'a SinkEvent)> + Clone,
         mut stored: HashMap<ItemKey, Item>,
         named: &[String],
-        keeps_changes: bool,
+        history: KeepChanges,
     ) -> Result<Self, Vec<RefusedItem>> {
         let (mut plan, mut refused) = (Self::default(), Vec::new());
         let resets = reset_feeds(events.clone().map(|(_, event)| event));
@@ -177,7 +177,7 @@ impl BatchPlan {
                     }
                 }
                 stored.retain(|key, _| !is_whole && key.0 != feed);
-                plan.note(event, &feed, None, keeps_changes);
+                plan.note(event, &feed, None, history);
                 plan.wipes_source |= is_whole;
                 plan.wiped.insert(feed);
                 continue;
@@ -192,7 +192,7 @@ impl BatchPlan {
                     continue;
                 }
             };
-            plan.note(event, &key.0, Some(change), keeps_changes);
+            plan.note(event, &key.0, Some(change), history);
             let put = item.map(|item| {
                 puts.push(Some(ItemValues::new(&key.0, item, change)));
                 puts.len() - 1
@@ -213,11 +213,11 @@ impl BatchPlan {
         Ok(plan)
     }
 
-    fn note(&mut self, event: &SinkEvent, feed: &str, change: Option<&Followed>, keeps_changes: bool) {
+    fn note(&mut self, event: &SinkEvent, feed: &str, change: Option<&Followed>, history: KeepChanges) {
         if !self.feeds.contains(feed) {
             self.feeds.insert(feed.to_owned());
         }
-        if !keeps_changes {
+        if history == KeepChanges::Off {
             return;
         }
         self.changes.push(ChangeValues {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     fn plan(events: &[SinkEvent]) -> BatchPlan {
-        BatchPlan::new(events.iter().enumerate(), HashMap::new(), &[], true).unwrap()
+        BatchPlan::new(events.iter().enumerate(), HashMap::new(), &[], KeepChanges::All).unwrap()
     }
 
     fn puts(plan: &BatchPlan) -> Vec<(&str, &str)> {
@@ -341,7 +341,8 @@ mod tests {
         assert_eq!((puts(&whole), whole.wipes_source), (vec![("b", "1")], true));
         let events = [change(Op::Put, "a", 1), reset()];
         let named = ["http://publisher/".to_owned()];
-        let part = BatchPlan::new(events.iter().enumerate(), HashMap::new(), &named, true).unwrap();
+        let part =
+            BatchPlan::new(events.iter().enumerate(), HashMap::new(), &named, KeepChanges::All).unwrap();
         assert_eq!((puts(&part), part.wipes_source), (vec![("a", "1")], false));
     }
 
@@ -356,7 +357,8 @@ mod tests {
         };
         let events = [patched_title("one", 2), patched_title("two", 3)];
         assert_eq!(patched(&events), [("f".to_owned(), "a".to_owned())]);
-        let refused = BatchPlan::new(events.iter().enumerate(), HashMap::new(), &[], true).unwrap_err();
+        let refused =
+            BatchPlan::new(events.iter().enumerate(), HashMap::new(), &[], KeepChanges::All).unwrap_err();
         assert_eq!(refused.len(), 2, "there is nothing to patch");
     }
 
@@ -372,13 +374,14 @@ mod tests {
         if let SinkEvent::Change(change) = &mut event {
             change.item.tags = vec!["a\0b".into()];
         }
-        let refused = BatchPlan::new([(7, &event)].into_iter(), HashMap::new(), &[], true).unwrap_err();
+        let refused =
+            BatchPlan::new([(7, &event)].into_iter(), HashMap::new(), &[], KeepChanges::All).unwrap_err();
         assert_eq!(refused[0].index, 7);
         assert!(refused[0].message.contains("tags"), "{}", refused[0].message);
         assert!(
             escapes_nul(r#"["a\u0000"]"#) && escapes_nul(r#"["\\\u0000"]"#) && !escapes_nul(r#"["\\u0000"]"#)
         );
         let bad_id = change(Op::Delete, "a\0", 1);
-        assert!(BatchPlan::new([(0, &bad_id)].into_iter(), HashMap::new(), &[], true).is_err());
+        assert!(BatchPlan::new([(0, &bad_id)].into_iter(), HashMap::new(), &[], KeepChanges::All).is_err());
     }
 }

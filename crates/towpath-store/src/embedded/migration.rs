@@ -32,26 +32,39 @@ pub(super) fn copy_beside(folder: &Path, name: &str, files: &[&str]) -> io::Resu
     }
     permissions::create(&unfinished)?;
     for name in files {
-        copy_entry(&folder.join(name), &unfinished.join(name), false)?;
+        copy_entry(&folder.join(name), &unfinished.join(name))?;
     }
     File::open(&unfinished)?.sync_all()?;
     fs::rename(&unfinished, &copy)?;
     File::open(folder)?.sync_all()
 }
 
-/// Copies a file or a folder, if it is there. An immutable file is linked, where that is possible.
-pub(super) fn copy_entry(from: &Path, to: &Path, is_immutable: bool) -> io::Result<()> {
+/// Way to copy a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CopyMethod {
+    Copy,
+    /// A link, where that is possible: for a file that never changes.
+    Link,
+}
+
+/// Copies a file or a folder, if it is there. Immutable files in folders are linked, where that is possible.
+pub(super) fn copy_entry(from: &Path, to: &Path) -> io::Result<()> {
+    copy_with(from, to, CopyMethod::Copy)
+}
+
+fn copy_with(from: &Path, to: &Path, method: CopyMethod) -> io::Result<()> {
     if from.is_dir() {
         permissions::create(to)?;
         for entry in fs::read_dir(from)? {
             let name = entry?.file_name();
             let is_immutable = IMMUTABLE.iter().any(|folder| from.file_name() == Some(folder.as_ref()));
-            copy_entry(&from.join(&name), &to.join(&name), is_immutable)?;
+            let method = if is_immutable { CopyMethod::Link } else { CopyMethod::Copy };
+            copy_with(&from.join(&name), &to.join(&name), method)?;
         }
         return File::open(to)?.sync_all();
     }
     // Not every file system has links.
-    if is_immutable && fs::hard_link(from, to).is_ok() {
+    if method == CopyMethod::Link && fs::hard_link(from, to).is_ok() {
         return Ok(());
     }
     match fs::copy(from, to) {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use towpath_proto::diff::{Guard, KnownItems, Listing, diff};
+use towpath_proto::diff::{DocumentOrder, Guard, KnownItems, Listing, diff};
 use towpath_proto::format::{self, ReadOptions};
 use towpath_proto::line::{Line, ResetLine};
 use towpath_proto::{FeedId, NewChange};
@@ -166,8 +166,14 @@ async fn import_document(
         eprintln!("{}: {problem}", file.display());
     }
     // A diff against an empty feed lists every item once, oldest first.
-    let found = diff(&KnownItems::new(), document.items, true, Listing::Window, Guard::default())
-        .map_err(|e| place(&e))?;
+    let found = diff(
+        &KnownItems::new(),
+        document.items,
+        DocumentOrder::NewestFirst,
+        Listing::Window,
+        Guard::default(),
+    )
+    .map_err(|e| place(&e))?;
     for problem in &found.problems {
         eprintln!("{}: left out: {problem}", file.display());
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use towpath_client::{Fetcher, Validators};
-use towpath_proto::diff::{Diff, GuardError, KnownItems, Listing, diff};
+use towpath_proto::diff::{Diff, DocumentOrder, GuardError, KnownItems, Listing, diff};
 use towpath_proto::format::{FeedAbout, FeedDocument, Format, FormatError, ProblemCounts};
 use towpath_proto::{Item, NewChange};
 use towpath_store::{AppendError, Expected, ReadError};
@@ -254,9 +254,12 @@ async fn apply(
         let about = document.about();
         let comparing = blocking(move || {
             // Feeds list the newest entry first by convention; a mapped JSON array has no such order.
-            let newest_first = !matches!(document.format, Format::Json | Format::Ndjson);
+            let order = match document.format {
+                Format::Json | Format::Ndjson => DocumentOrder::OldestFirst,
+                _ => DocumentOrder::NewestFirst,
+            };
             let items = std::mem::take(&mut document.items);
-            let mut found = diff(&known, items, newest_first, listing, guard)?;
+            let mut found = diff(&known, items, order, listing, guard)?;
             remove_deleted(&mut found, &known, &document);
             let polled = summary(&found, &document);
             Ok::<_, GuardError>((found.changes, polled))

@@ -146,11 +146,12 @@ fn link<'i>(xml: &mut XmlReader<'i>, tag: Tag<'i>, builder: &mut ItemBuilder) ->
 fn category<'i>(xml: &mut XmlReader<'i>, tag: Tag<'i>, builder: &mut ItemBuilder) -> Result<(), FormatError> {
     let term = xml.attribute("term")?.unwrap_or_default().into_owned();
     let has_more = xml.raw_attributes().iter().any(|(name, _)| matches!(*name, "scheme" | "label"));
-    builder.tag(term, has_more);
-    match has_more {
-        true => builder.keep_element(xml, tag),
-        false => xml.skip(),
+    if !has_more {
+        builder.tag(term);
+        return xml.skip();
     }
+    builder.tag_of_stored_element(term);
+    builder.keep_element(xml, tag)
 }
 
 /// Reads a person (section 3.2); `None` if it is empty.

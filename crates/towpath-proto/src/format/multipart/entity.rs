@@ -124,8 +124,8 @@ impl EntityReader {
     /// Passes a body above the limit on in pieces instead of failing: [`Self::poll_piece`] returns them, and
     /// [`Self::poll_entity`] the entity with an empty body. [`Self::take_large`] describes the body then.
     #[must_use]
-    pub fn pass_large(self, passes_large: bool) -> Self {
-        Self { passes_large, ..self }
+    pub fn pass_large(self) -> Self {
+        Self { passes_large: true, ..self }
     }
 
     /// Returns the next piece of a large body. Call it until `None` after each [`Self::poll_entity`].

@@ -183,10 +183,10 @@ fn element<'i>(
             let has_more = xml.raw_attributes().iter().any(|(name, _)| *name == "domain");
             if has_more {
                 let kept = xml.capture(tag)?;
-                builder.tag(captured_text(&kept), true);
+                builder.tag_of_stored_element(captured_text(&kept));
                 builder.keep(xml, kept)?;
             } else {
-                builder.tag(xml.trimmed_text()?, false);
+                builder.tag(xml.trimmed_text()?);
             }
         }
         "enclosure" => {
@@ -230,7 +230,7 @@ fn module_element<'i>(
             builder.item.content = Some(Content::new(media_type, xml.resolve_html(text, base.as_ref())?));
         }
         (Ns::DublinCore, "creator") => builder.item.authors.extend(some_text(xml)?.map(Author::named)),
-        (Ns::DublinCore, "subject") => builder.tag(xml.trimmed_text()?, false),
+        (Ns::DublinCore, "subject") => builder.tag(xml.trimmed_text()?),
         (Ns::DublinCore, "date") => {
             let date = date_element(xml, tag)?;
             // pubDate is RSS's own date and wins, in whatever order the elements come.

@@ -68,7 +68,7 @@ impl<'i> Capture<'i> {
     }
 
     fn start(&mut self, xml: &mut XmlReader<'i>, tag: Tag<'i>) -> Result<(), FormatError> {
-        let is_root = self.names.is_empty();
+        let level = if self.names.is_empty() { TagLevel::Root } else { TagLevel::Inner };
         self.names.push(tag.name);
         let depth = self.names.len();
         let attributes = xml.take_attributes();
@@ -82,7 +82,7 @@ impl<'i> Capture<'i> {
             if let Some((prefix, _)) = name.split_once(':') {
                 self.used(prefix);
             }
-            let changes = name == "xml:base" || is_resolved(xml, tag, is_root, name, raw);
+            let changes = name == "xml:base" || is_resolved(xml, tag, level, name, raw);
             // A `<` is malformed here, and is escaped.
             stays &= !changes && memchr::memchr2(b'&', b'<', raw.as_bytes()).is_none();
         }
@@ -96,7 +96,7 @@ impl<'i> Capture<'i> {
         } else {
             self.at = tag.offset;
             self.flush();
-            self.write_tag(xml, tag, &attributes, is_root)?;
+            self.write_tag(xml, tag, &attributes, level)?;
             self.replaced(end);
         }
         xml.give_back(attributes);
@@ -109,7 +109,7 @@ impl<'i> Capture<'i> {
         xml: &mut XmlReader<'i>,
         tag: Tag<'i>,
         attributes: &[RawAttribute<'i>],
-        is_root: bool,
+        level: TagLevel,
     ) -> Result<(), FormatError> {
         self.out.push('<');
         self.out.push_str(tag.name);
@@ -118,7 +118,7 @@ impl<'i> Capture<'i> {
             self.out.push_str(name);
             self.out.push_str("=\"");
             let value = xml.attribute_value(raw)?;
-            if is_resolved(xml, tag, is_root, name, raw) {
+            if is_resolved(xml, tag, level, name, raw) {
                 push_attribute(&mut self.out, &iri::encoded(&xml.resolve(&value)?));
             } else {
                 push_attribute(&mut self.out, &value);
@@ -202,12 +202,19 @@ fn declares(name: &str) -> Option<&str> {
     }
 }
 
+/// Level of a tag in a captured element.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TagLevel {
+    Root,
+    Inner,
+}
+
 /// Returns `true` if an attribute holds an address that is to be resolved: any of a captured Atom element, and
 /// relative ones of XHTML and of modules for media, whose addresses are also encoded. Everything else is foreign data.
-fn is_resolved(xml: &XmlReader<'_>, tag: Tag<'_>, is_root: bool, name: &str, raw: &str) -> bool {
+fn is_resolved(xml: &XmlReader<'_>, tag: Tag<'_>, level: TagLevel, name: &str, raw: &str) -> bool {
     /// Modules whose elements lead to images, sound and films by `url` and `href`.
     const MEDIA: [&str; 2] = ["http://search.yahoo.com/mrss/", "http://www.itunes.com/dtds/podcast-1.0.dtd"];
-    if is_root && tag.ns == Ns::Atom {
+    if level == TagLevel::Root && tag.ns == Ns::Atom {
         return matches!(name, "href" | "src");
     }
     // A tag that is written anew has other quotes and spaces, so a good absolute address must leave it alone.

@@ -10,6 +10,7 @@ use quick_xml::name::{Namespace, NamespaceResolver, QName, ResolveResult};
 use url::Url;
 
 use super::namespaces::Ns;
+use super::references::LineEnds;
 use super::token::{RawAttribute, Reference, Tag, XmlToken};
 use crate::format::budget::Budget;
 use crate::format::error::FormatError;
@@ -383,7 +384,7 @@ impl<'i> XmlReader<'i> {
             return Ok(Cow::Borrowed(""));
         }
         self.reader.stream().consume(length);
-        let text = self.unescape(&rest[..length], start, true)?;
+        let text = self.unescape(&rest[..length], start, LineEnds::Normalize)?;
         Ok(text)
     }
 

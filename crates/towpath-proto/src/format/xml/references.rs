@@ -9,6 +9,15 @@ use crate::format::error::FormatError;
 use crate::format::html;
 use crate::format::position::{line_and_column, shortened};
 
+/// Treatment of line ends in a text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineEnds {
+    /// They were normalized before, as white space of an attribute's value.
+    Keep,
+    /// Each becomes a line feed (XML 1.0, section 2.11).
+    Normalize,
+}
+
 impl<'i> XmlReader<'i> {
     /// Normalizes an attribute's value (XML 1.0, section 3.3.3): references resolved, white space as spaces.
     pub(crate) fn attribute_value(&mut self, raw: &'i str) -> Result<Cow<'i, str>, FormatError> {
@@ -19,21 +28,21 @@ impl<'i> XmlReader<'i> {
         };
         let offset = self.open.last().copied().unwrap_or_default();
         match spaced {
-            Cow::Borrowed(text) => self.unescape(text, offset, false),
-            Cow::Owned(text) => Ok(Cow::Owned(self.unescape(&text, offset, false)?.into_owned())),
+            Cow::Borrowed(text) => self.unescape(text, offset, LineEnds::Keep),
+            Cow::Owned(text) => Ok(Cow::Owned(self.unescape(&text, offset, LineEnds::Keep)?.into_owned())),
         }
     }
 
-    /// Resolves the references in `raw`, at `offset`; `lines` normalizes line ends to `
-    /// `.
+    /// Resolves the references in `raw`, at `offset`.
     pub(super) fn unescape<'t>(
         &mut self,
         raw: &'t str,
         offset: usize,
-        lines: bool,
+        line_ends: LineEnds,
     ) -> Result<Cow<'t, str>, FormatError> {
         // Carriage returns are looked for once per document, not in every text.
-        let raw: Cow<'t, str> = match lines && self.has_carriage_returns && raw.contains('\r') {
+        let normalizes = line_ends == LineEnds::Normalize;
+        let raw: Cow<'t, str> = match normalizes && self.has_carriage_returns && raw.contains('\r') {
             true => Cow::Owned(raw.replace("\r\n", "\n").replace('\r', "\n")),
             false => Cow::Borrowed(raw),
         };

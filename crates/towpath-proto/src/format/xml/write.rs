@@ -20,12 +20,12 @@ fn escaped(text: &str, push: fn(&mut String, &str)) -> Cow<'_, str> {
 
 /// Appends character data, escaped as by [`escape_text`].
 pub(crate) fn push_text(out: &mut String, text: &str) {
-    push_escaped(out, text, false);
+    push_escaped(out, text, EscapePlace::CharacterData);
 }
 
 /// Appends an attribute's value, escaped as by [`escape_attribute`].
 pub(crate) fn push_attribute(out: &mut String, text: &str) {
-    push_escaped(out, text, true);
+    push_escaped(out, text, EscapePlace::AttributeValue);
 }
 
 /// Returns `true` for bytes that may need replacement: controls, special characters, and the first byte of
@@ -34,7 +34,14 @@ const fn is_special(byte: u8) -> bool {
     (byte < 0x20) | (byte == b'&') | (byte == b'<') | (byte == b'>') | (byte == b'"') | (byte == 0xEF)
 }
 
-fn push_escaped(out: &mut String, text: &str, in_attribute: bool) {
+/// Place of an escaped text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EscapePlace {
+    CharacterData,
+    AttributeValue,
+}
+
+fn push_escaped(out: &mut String, text: &str, place: EscapePlace) {
     /// Bytes that are tested together: compilers vectorize the loop.
     const STRIDE: usize = 32;
     let bytes = text.as_bytes();
@@ -46,7 +53,7 @@ fn push_escaped(out: &mut String, text: &str, in_attribute: bool) {
         }
         for (index, byte) in chunk.iter().enumerate() {
             let at = number * STRIDE + index;
-            let Some((replacement, length)) = replacement(*byte, &bytes[at..], in_attribute) else {
+            let Some((replacement, length)) = replacement(*byte, &bytes[at..], place) else {
                 continue;
             };
             out.push_str(&text[written..at]);
@@ -58,7 +65,8 @@ fn push_escaped(out: &mut String, text: &str, in_attribute: bool) {
 }
 
 /// Returns the replacement for the character that begins with `byte`, and its length in bytes.
-fn replacement(byte: u8, rest: &[u8], in_attribute: bool) -> Option<(&'static str, usize)> {
+fn replacement(byte: u8, rest: &[u8], place: EscapePlace) -> Option<(&'static str, usize)> {
+    let in_attribute = place == EscapePlace::AttributeValue;
     match byte {
         b'&' => Some(("&amp;", 1)),
         b'<' => Some(("&lt;", 1)),

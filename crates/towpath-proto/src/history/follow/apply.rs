@@ -10,6 +10,7 @@ use super::entries::{DocumentSeq, VersionStatus};
 use super::position::EntryPosition;
 use super::state::PendingStart;
 use crate::change::Op;
+use crate::diff::Listing;
 use crate::follow::{Event, Followed};
 use crate::history::wire::Predecessor;
 
@@ -47,17 +48,17 @@ impl EarlierVersions {
 }
 
 impl HistoryFollower {
-    /// Applies a document and delivers its changes. A `whole` document also deletes the entries that it lacks.
+    /// Applies a document and delivers its changes. A complete one also deletes the entries that it lacks.
     pub(super) fn apply(
         &mut self,
         document: DocumentContents,
         position: &str,
         seq: DocumentSeq,
-        whole: bool,
+        listing: Listing,
     ) {
         self.warn_about_problems(position, &document.problems);
         let mut deleted = Vec::new();
-        if whole {
+        if listing == Listing::Complete {
             let ids: HashSet<&str> = document.versions.iter().map(|v| v.item.id.as_str()).collect();
             deleted = self.state.entries.retain(&ids);
         }
@@ -66,7 +67,7 @@ impl HistoryFollower {
         let end = document.versions.last().map(|version| EntryPosition::after(version, position));
         let end = end.map_or_else(|| position.to_owned(), |end| end.to_string());
         for (index, version) in document.versions.into_iter().enumerate() {
-            let status = self.state.entries.update(&version, seq, whole);
+            let status = self.state.entries.update(&version, seq, listing);
             self.dirty |= matches!(status, VersionStatus::New | VersionStatus::Newer);
             // Earlier versions are recorded only, like those before a start from now.
             if !earlier.has(index, &version) && self.is_delivered(&version, status) {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::document::EntryVersion;
+use crate::diff::Listing;
 
 /// Record of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +73,13 @@ impl EntryIndex {
     /// Updates the index with a version from document `seq`, if it is newer.
     ///
     /// The newest `updated` wins, and on a tie the later document (RFC 5005, section 4.2). A version without date is as
-    /// old as its document. Versions of a `whole` document are newer than all others.
-    pub(super) fn update(&mut self, version: &EntryVersion, seq: DocumentSeq, whole: bool) -> VersionStatus {
+    /// old as its document. Versions of a complete document are newer than all others.
+    pub(super) fn update(
+        &mut self,
+        version: &EntryVersion,
+        seq: DocumentSeq,
+        listing: Listing,
+    ) -> VersionStatus {
         let new = EntryRecord { rank: version.rank, digest: version.digest(), seq };
         let Some(known) = self.entries.get_mut(version.item.id.as_str()) else {
             self.entries.insert(version.item.id.as_str().into(), new);
@@ -81,7 +87,7 @@ impl EntryIndex {
         };
         let is_newer = match (new.rank, known.rank) {
             // A complete document replaces everything, even by versions with older dates.
-            _ if whole => true,
+            _ if listing == Listing::Complete => true,
             (Some(new), Some(known)) if new != known => new > known,
             _ => seq > known.seq,
         };
@@ -162,29 +168,29 @@ mod tests {
     #[test]
     fn the_newest_version_wins_and_on_a_tie_the_later_document() {
         let mut index = EntryIndex::default();
-        let mut update = |title, second, seq, whole| index.update(&version(title, second), seq, whole);
-        assert_eq!(update("one", Some(5), 4, false), VersionStatus::New);
+        let mut update = |title, second, seq, listing| index.update(&version(title, second), seq, listing);
+        assert_eq!(update("one", Some(5), 4, Listing::Window), VersionStatus::New);
         // An older date loses, although its document is later.
-        assert_eq!(update("old", Some(4), 5, false), VersionStatus::Older);
-        assert_eq!(update("tie", Some(5), 3, false), VersionStatus::Older);
-        assert_eq!(update("tie", Some(5), 5, false), VersionStatus::Newer);
+        assert_eq!(update("old", Some(4), 5, Listing::Window), VersionStatus::Older);
+        assert_eq!(update("tie", Some(5), 3, Listing::Window), VersionStatus::Older);
+        assert_eq!(update("tie", Some(5), 5, Listing::Window), VersionStatus::Newer);
         // Nothing to deliver, but the later date is stored: the next line relies on it.
-        assert_eq!(update("tie", Some(6), 6, false), VersionStatus::Unchanged);
-        assert_eq!(update("old", Some(5), 7, false), VersionStatus::Older);
-        assert_eq!(update("", Some(7), 8, false), VersionStatus::Newer);
-        assert_eq!(update("late", Some(6), 2, false), VersionStatus::Older);
-        assert_eq!(update("undated", None, 2, false), VersionStatus::Older);
-        assert_eq!(update("undated", None, 9, false), VersionStatus::Newer);
+        assert_eq!(update("tie", Some(6), 6, Listing::Window), VersionStatus::Unchanged);
+        assert_eq!(update("old", Some(5), 7, Listing::Window), VersionStatus::Older);
+        assert_eq!(update("", Some(7), 8, Listing::Window), VersionStatus::Newer);
+        assert_eq!(update("late", Some(6), 2, Listing::Window), VersionStatus::Older);
+        assert_eq!(update("undated", None, 2, Listing::Window), VersionStatus::Older);
+        assert_eq!(update("undated", None, 9, Listing::Window), VersionStatus::Newer);
         // A complete document wins against every date.
-        assert_eq!(update("ranked", Some(1), 9, true), VersionStatus::Newer);
+        assert_eq!(update("ranked", Some(1), 9, Listing::Complete), VersionStatus::Newer);
     }
 
     #[test]
     fn the_index_survives_serialisation() {
         let mut index = EntryIndex::default();
-        index.update(&version("one", Some(5)), 1, false);
-        index.update(&EntryVersion::of(None, Item::new("é x")), 2, false);
-        index.update(&EntryVersion::deleted(Some(Timestamp::UNIX_EPOCH), "gone".into()), 2, false);
+        index.update(&version("one", Some(5)), 1, Listing::Window);
+        index.update(&EntryVersion::of(None, Item::new("é x")), 2, Listing::Window);
+        index.update(&EntryVersion::deleted(Some(Timestamp::UNIX_EPOCH), "gone".into()), 2, Listing::Window);
         let text = serde_json::to_string(&index).unwrap();
         assert_eq!(serde_json::from_str::<EntryIndex>(&text).unwrap(), index);
         let broken: EntryIndex = serde_json::from_str(r#"["", "x y 0 z", "- - 0 ok", "- - x no"]"#).unwrap();

@@ -6,6 +6,7 @@ use super::document::DocumentContents;
 use super::pass::{DocumentLink, HistoryPass, WalkEnd};
 use super::response::{DocumentRequest, RequestOutcome};
 use super::{HistoryFollower, HistoryPhase, MAX_WAIT};
+use crate::diff::Listing;
 use crate::follow::{Event, FollowError, Now};
 
 impl HistoryFollower {
@@ -63,7 +64,7 @@ impl HistoryFollower {
             DocumentLink::of(&document.predecessor).filter(|link| link.is_permanent && !gap.is_isolated);
         // Before the start of a follow that began within a log, nothing is missing.
         let link = link.filter(|_| !self.reaches_start(&document));
-        self.apply(document, url, gap.seq, false);
+        self.apply(document, url, gap.seq, Listing::Window);
         // At the old end of the list, because this document is older than those that were read.
         self.state.add_read_older(url);
         self.dirty = true;

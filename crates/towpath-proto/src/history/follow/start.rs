@@ -4,6 +4,7 @@ use super::HistoryFollower;
 use super::document::DocumentContents;
 use super::response::{DocumentRequest, RequestOutcome};
 use super::state::PendingStart;
+use crate::diff::Listing;
 use crate::follow::{FollowError, Now};
 
 impl HistoryFollower {
@@ -46,7 +47,7 @@ impl HistoryFollower {
         };
         if let Some(document) = read.filter(has_start) {
             let seq = self.state.next_seq();
-            self.apply(document, &request.url, seq, false);
+            self.apply(document, &request.url, seq, Listing::Window);
             self.state.add_read(&request.url);
             // From here on everything is new, and the documents show where it begins.
             self.state.start = Some(PendingStart::Beginning);

@@ -10,6 +10,7 @@ use super::pass::{DocumentLink, WalkEnd};
 use super::response::{DocumentRequest, RequestOutcome, max_age, predecessor_in_headers};
 use super::state::PendingStart;
 use super::{HistoryFollower, HistoryPhase, MAX_WAIT, NewestHeaders};
+use crate::diff::Listing;
 use crate::follow::{Event, FollowError, Now};
 use crate::history::wire::Predecessor;
 
@@ -295,7 +296,7 @@ impl HistoryFollower {
         self.note_known(&document);
         self.pass.chain.pop();
         let seq = self.state.next_seq();
-        self.apply(document, &link.url, seq, false);
+        self.apply(document, &link.url, seq, Listing::Window);
         if link.is_permanent {
             self.state.add_read(&link.url);
         }
@@ -330,8 +331,11 @@ impl HistoryFollower {
         self.note_known(&document);
         self.report_lost_beginning(&document);
         // A complete document supersedes history: gaps in it no longer matter.
-        let is_whole = document.predecessor == Predecessor::Complete;
-        if is_whole {
+        let listing = match document.predecessor {
+            Predecessor::Complete => Listing::Complete,
+            _ => Listing::Window,
+        };
+        if listing == Listing::Complete {
             self.state.gaps.clear();
         }
         if let Some(PendingStart::Document(url)) = &self.state.start
@@ -345,7 +349,7 @@ impl HistoryFollower {
             self.pass.skipped.take().into_iter().chain(document.this.clone()).collect();
         let position = document.this.clone().unwrap_or_else(|| self.url.clone());
         let seq = self.state.next_seq();
-        self.apply(document, &position, seq, is_whole);
+        self.apply(document, &position, seq, listing);
         for url in &permanent {
             self.dirty |= !self.state.was_read(url);
             self.state.add_read(url);

@@ -97,7 +97,8 @@ impl SnapshotReader {
         let head = PageHead::parse(headers)?;
         if let Some(page) = self.running.get_mut(&id) {
             let entities = EntityReader::new(&head.content_type, options.max_entity)?;
-            page.entities = Some(entities.pass_large(options.large_base.is_some()));
+            let has_folder = options.large_base.is_some();
+            page.entities = Some(if has_folder { entities.pass_large() } else { entities });
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::ReplicationFollower;
 use crate::follow::{
     Event, Exchange as _, Follower as _, Monotonic, Now, Request, RequestId, ResponseHead, TransferError,
 };
-use crate::sup::follow::{FeedKey, SupFollower, SupPollIntervals};
+use crate::sup::follow::{FeedKey, PolledContent, SupFollower, SupPollIntervals};
 
 /// Interval of polls from which a SUP document is worth its requests.
 // A document has a period of 60 seconds as a rule: in less time, a poll is as cheap and tells sooner.
@@ -49,7 +49,7 @@ impl ReplicationFollower {
         let url = self.entry();
         let sup = self.tail.sup.take().filter(|sup| sup.wait == wait);
         let mut sup = sup.unwrap_or_else(|| SupHints::new(&url, now, wait));
-        sup.documents.handle_success(now, sup.feed, self.tail.announced.clone(), false);
+        sup.documents.handle_success(now, sup.feed, self.tail.announced.clone(), PolledContent::Unchanged);
         self.tail.sup = Some(sup);
         self.take_sup_events();
     }

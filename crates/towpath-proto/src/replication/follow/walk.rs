@@ -109,7 +109,7 @@ impl ForwardWalk {
         }
         let entities =
             EntityReader::new(&head.page.content_type, self.max_entity).map_err(ReplicationError::from)?;
-        let entities = entities.pass_large(self.large.is_some());
+        let entities = if self.large.is_some() { entities.pass_large() } else { entities };
         self.page = Some(OpenPage { head, entities, checksum: Hasher::new(), has_gone_backwards: false });
         Ok(())
     }

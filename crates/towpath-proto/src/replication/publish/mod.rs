@@ -5,4 +5,4 @@ pub mod pages;
 pub mod snapshot;
 
 pub use super::wire::{EMPTY_FEED, empty_feed};
-pub use page::{FeedPageLinks, MultipartPage, PageBuilder, page, page_url};
+pub use page::{FeedPageLinks, MultipartPage, PageBuilder, PageKind, page, page_url};

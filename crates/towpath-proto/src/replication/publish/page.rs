@@ -16,6 +16,15 @@ use crate::replication::wire::entity;
 /// Version of the page format, part of every digest. Increment it if equal changes give different bytes.
 const FORM: &[u8] = b"towpath page 1";
 
+/// Kind of a feed page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageKind {
+    /// The newest page, which may grow.
+    Newest,
+    /// A full page, whose span is stored: it never changes, and a page follows it.
+    Sealed,
+}
+
 /// The links of a feed page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedPageLinks {
@@ -32,14 +41,13 @@ pub struct FeedPageLinks {
 impl FeedPageLinks {
     /// Returns the links of a page.
     ///
-    /// `base` is the absolute URL of the feed's newest page, without a final slash; pages are below it. `sealed`
-    /// must be true only if the page's span is stored as sealed.
-    pub fn new(base: &str, page: &PageSpan, sealed: bool, cleanup: Cleanup) -> Self {
+    /// `base` is the absolute URL of the feed's newest page, without a final slash; pages are below it.
+    pub fn new(base: &str, page: &PageSpan, kind: PageKind, cleanup: Cleanup) -> Self {
         let number = page.number;
         Self {
             own: page_url(base, number),
             prev: cleanup.has_prev(number).then(|| page_url(base, number - 1)),
-            next: sealed.then(|| page_url(base, number + 1)),
+            next: (kind == PageKind::Sealed).then(|| page_url(base, number + 1)),
             snapshot: None,
         }
     }
@@ -323,21 +331,21 @@ mod tests {
     fn links_of_a_page() {
         let time = Timestamp::UNIX_EPOCH;
         let span = |number| PageSpan { number, first: 1, last: 1, bytes: 0, oldest: time, modified: time };
-        let links = FeedPageLinks::new("https://e.com/f", &span(1), false, Cleanup::default());
+        let links = FeedPageLinks::new("https://e.com/f", &span(1), PageKind::Newest, Cleanup::default());
         let own = "https://e.com/f/pages/1".to_owned();
         assert_eq!(links, FeedPageLinks { own, prev: None, next: None, snapshot: None });
         let cleanup = Cleanup { first_page: 4, gone_below: 2 };
-        assert_eq!(FeedPageLinks::new("b", &span(4), true, cleanup).prev, None);
-        let links = FeedPageLinks::new("b", &span(5), true, cleanup);
+        assert_eq!(FeedPageLinks::new("b", &span(4), PageKind::Sealed, cleanup).prev, None);
+        let links = FeedPageLinks::new("b", &span(5), PageKind::Sealed, cleanup);
         assert_eq!((links.prev.as_deref(), links.next.as_deref()), (Some("b/pages/4"), Some("b/pages/6")));
         // The ends of a feed that lost its first pages lead to its snapshot.
-        for (number, sealed, cleanup, expected) in [
-            (4, true, cleanup, true),
-            (5, true, cleanup, false),
-            (6, false, cleanup, true),
-            (1, true, Cleanup::default(), false),
+        for (number, kind, cleanup, expected) in [
+            (4, PageKind::Sealed, cleanup, true),
+            (5, PageKind::Sealed, cleanup, false),
+            (6, PageKind::Newest, cleanup, true),
+            (1, PageKind::Sealed, Cleanup::default(), false),
         ] {
-            let links = FeedPageLinks::new("b", &span(number), sealed, cleanup);
+            let links = FeedPageLinks::new("b", &span(number), kind, cleanup);
             assert_eq!(links.with_snapshot(cleanup, || "s".into()).snapshot.is_some(), expected, "{number}");
         }
     }

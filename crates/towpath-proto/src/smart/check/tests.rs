@@ -12,7 +12,7 @@ use crate::smart::publish::cursor::CursorKind;
 use crate::smart::publish::pull::{FeedSettings, Pull, PullStep};
 use crate::smart::publish::query::PullQuery;
 use crate::smart::publish::testing::{MemoryLog, log, settings, time};
-use crate::smart::wire::accept::negotiate;
+use crate::smart::wire::accept::{negotiate, negotiate_script};
 
 const URL: &str = "http://example.com/feeds/a/items?order=modified";
 
@@ -31,7 +31,8 @@ fn respond_correctly(
         Err(error) => return publish::refuse(&error),
     };
     let accept = request.headers["accept"].to_str().unwrap();
-    let Some(format) = query.format().or_else(|| negotiate(Some(accept), query.callback.is_some())) else {
+    let negotiate = if query.callback.is_some() { negotiate_script } else { negotiate };
+    let Some(format) = query.format().or_else(|| negotiate(Some(accept))) else {
         return publish::not_acceptable();
     };
     let mut pull = Pull::new(query, feed, *now);

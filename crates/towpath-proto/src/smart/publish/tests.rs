@@ -10,7 +10,7 @@ use crate::smart::publish::query::PullQuery;
 use crate::smart::publish::testing::{MemoryLog, log, settings, time};
 use crate::smart::publish::{fail, not_acceptable, refuse, respond};
 use crate::smart::wire::Collection;
-use crate::smart::wire::accept::{PageFormat, negotiate};
+use crate::smart::wire::accept::{PageFormat, negotiate, negotiate_script};
 use crate::smart::wire::atom::entry_without_id;
 use crate::smart::wire::spec::OrderBy;
 
@@ -20,7 +20,8 @@ fn get(log: &mut MemoryLog, query: &str, accept: Option<&str>) -> http::Response
         Ok(query) => query,
         Err(error) => return refuse(&error),
     };
-    let Some(format) = negotiate(accept, query.callback.is_some()) else { return not_acceptable() };
+    let negotiate = if query.callback.is_some() { negotiate_script } else { negotiate };
+    let Some(format) = negotiate(accept) else { return not_acceptable() };
     let mut pull = Pull::new(query, &feed, time(1_000_000));
     match log.run(&mut pull) {
         Ok(page) => respond(&feed, pull.query(), &page, format),
@@ -188,7 +189,7 @@ fn errors_are_problem_documents() {
 
 #[test]
 fn the_accept_header_decides() {
-    assert_eq!(negotiate(ATOM, false), Some(PageFormat::Atom));
+    assert_eq!(negotiate(ATOM), Some(PageFormat::Atom));
     let mut log = log(&[("a", 10)]);
     assert!(header(&get(&mut log, "", Some("*/*")), "content-type").starts_with("application/json"));
 }

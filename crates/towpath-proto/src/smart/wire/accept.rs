@@ -45,20 +45,25 @@ impl PageFormat {
 const MAX_RANGES: usize = 64;
 
 /// Selects the format that a client prefers. JSON wins a tie; `None` means that neither is acceptable (406).
-///
-/// With a `callback` the response is a script, so `application/javascript` counts as JSON.
-pub fn negotiate(accept: Option<&str>, script: bool) -> Option<PageFormat> {
+pub fn negotiate(accept: Option<&str>) -> Option<PageFormat> {
+    preferred(accept, &[("application", "json")])
+}
+
+/// Selects the format of a request with a `callback`, whose response is a script: a script's types count as JSON.
+pub fn negotiate_script(accept: Option<&str>) -> Option<PageFormat> {
+    // Script tags send `*/*` or script types and cannot ask for JSON.
+    preferred(accept, &[("application", "json"), ("application", "javascript"), ("text", "javascript")])
+}
+
+/// Selects a format, given the media types that stand for JSON.
+fn preferred(accept: Option<&str>, json_types: &[(&str, &str)]) -> Option<PageFormat> {
     let Some(accept) = accept.filter(|accept| !accept.trim().is_empty()) else {
         return Some(PageFormat::Json);
     };
     let ranges: Vec<MediaRange<'_>> =
         accept.split(',').take(MAX_RANGES).filter_map(MediaRange::parse).collect();
-    let mut json = quality(&ranges, "application", "json");
-    // Script tags send `*/*` or script types and cannot ask for JSON.
-    if script {
-        json = json.max(quality(&ranges, "application", "javascript"));
-        json = json.max(quality(&ranges, "text", "javascript"));
-    }
+    let json =
+        json_types.iter().map(|(kind, subtype)| quality(&ranges, kind, subtype)).max().unwrap_or_default();
     let atom = quality(&ranges, "application", "atom+xml");
     match json.max(atom) {
         0 => None,
@@ -155,7 +160,7 @@ mod tests {
             (Some("nonsense, ;;;, /, application/json;q=x"), None),
         ];
         for (accept, format) in cases {
-            assert_eq!(negotiate(accept, false), format, "{accept:?}");
+            assert_eq!(negotiate(accept), format, "{accept:?}");
         }
     }
 
@@ -182,16 +187,16 @@ mod tests {
     /// HTTP Pull: even with a callback, Accept can still be used to choose.
     #[test]
     fn a_script_has_a_format_too() {
-        assert_eq!(negotiate(Some("application/javascript"), true), Some(Json));
-        assert_eq!(negotiate(Some("application/javascript, application/atom+xml"), true), Some(Json));
-        assert_eq!(negotiate(Some("application/atom+xml"), true), Some(Atom));
-        assert_eq!(negotiate(Some("text/html"), true), None);
+        assert_eq!(negotiate_script(Some("application/javascript")), Some(Json));
+        assert_eq!(negotiate_script(Some("application/javascript, application/atom+xml")), Some(Json));
+        assert_eq!(negotiate_script(Some("application/atom+xml")), Some(Atom));
+        assert_eq!(negotiate_script(Some("text/html")), None);
     }
 
     proptest::proptest! {
         #[test]
         fn any_header_has_an_answer(accept in "([a-z*]{0,3}/[a-z*]{0,3}(;q=[0-9.]{0,4})?,?){0,6}|.{0,40}") {
-            let _ = negotiate(Some(&accept), true);
+            let _ = negotiate_script(Some(&accept));
         }
     }
 }

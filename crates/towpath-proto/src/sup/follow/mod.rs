@@ -64,6 +64,15 @@ impl FeedKey {
     }
 }
 
+/// Content of a successful poll, compared with the poll before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolledContent {
+    /// Something was new.
+    Changed,
+    /// Nothing was new, or the response was `304`.
+    Unchanged,
+}
+
 /// Reason to poll a feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PollReason {
@@ -207,8 +216,8 @@ impl SupFollower {
         Some(DueFeed { feed: FeedKey(index), url: feed.url.as_ref().to_owned(), reason })
     }
 
-    /// Handles a successful poll: a document or `304`. `changed` is true if it had anything new.
-    pub fn handle_success(&mut self, now: Now, key: FeedKey, discovery: Discovery, changed: bool) {
+    /// Handles a successful poll: a document or `304`.
+    pub fn handle_success(&mut self, now: Now, key: FeedKey, discovery: Discovery, content: PolledContent) {
         let index = key.0;
         let FeedStage::Polling { at, reason } = self.feeds[index].stage else { return };
         // The time of the request counts, not of the response: a later change is not in it.
@@ -218,7 +227,7 @@ impl SupFollower {
         (feed.polled, feed.polled_at) = (Some(at.wall), Some(at.monotonic));
         let again = feed.again.take();
         // A change found in the background may be newer than the last document. The next ones decide if it was omitted.
-        if changed && reason == PollReason::Background && again.is_none() {
+        if content == PolledContent::Changed && reason == PollReason::Background && again.is_none() {
             for (source, _) in &feed.links {
                 self.suspects[*source].push((index, now.wall));
             }

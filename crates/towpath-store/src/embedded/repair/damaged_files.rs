@@ -81,7 +81,7 @@ impl Spare {
         let engine = StorageEngine::open(DataFolder::open(folder)?, &EmbeddedOptions::default())?;
         let failed = |reason: String| engine.refuse(&reason);
         let keyspaces = folder.join("empty");
-        let copied = copy_entry(&engine.path.join("keyspaces"), &keyspaces, false);
+        let copied = copy_entry(&engine.path.join("keyspaces"), &keyspaces);
         copied.map_err(|e| failed(e.to_string()))?;
         // Longer than what the engine keeps in its tables.
         engine.documents.insert("spare", [0; 4096]).map_err(|e| failed(engine_reason(&e)))?;
@@ -112,7 +112,7 @@ fn leave_out(
             Err(damaged) => {
                 // Which tables count, and in which order, is unknown. What the journal has comes into the empty one.
                 remove_folder(&folder)?;
-                copy_entry(&spare.keyspaces.join(folder.file_name().unwrap_or_default()), &folder, false)?;
+                copy_entry(&spare.keyspaces.join(folder.file_name().unwrap_or_default()), &folder)?;
                 vec![folder.join(damaged)]
             }
         };

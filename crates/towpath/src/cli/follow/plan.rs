@@ -3,8 +3,8 @@
 use serde_json::Value;
 use towpath_client::state_file::SavedFollow;
 use towpath_client::{
-    Fetcher, FirstAttempt, FollowPace, FollowSummary, FollowerConfig, Output, Protocol, discover,
-    discover_pushed, drive, drive_with_calls, follower, listen, pushed_follower,
+    Fetcher, FirstAttempt, FirstFailure, FollowPace, FollowSummary, FollowerConfig, Output, Protocol,
+    discover, discover_pushed, drive, drive_with_calls, follower, listen, pushed_follower,
 };
 use towpath_proto::FeedId;
 use towpath_proto::follow::StartFrom;
@@ -90,8 +90,9 @@ pub(super) async fn follow_plan<O: Output>(
         return Ok(drive_with_calls(follower.as_mut(), fetcher, &mut out, stop, calls).await);
     }
     // Only a protocol that the user named may not be the URL's own. Discovery judges the response itself.
-    let is_open = args.protocol.0.is_some() && plan.state.is_none();
-    let mut first = FirstAttempt::of(follower(plan.protocol, plan.config(args))?, is_open);
+    let may_be_page = args.protocol.0.is_some() && plan.state.is_none();
+    let first_failure = if may_be_page { FirstFailure::Hold } else { FirstFailure::Report };
+    let mut first = FirstAttempt::of(follower(plan.protocol, plan.config(args))?, first_failure);
     let ended = drive(&mut first, fetcher, &mut out, stop).await;
     if !first.filter.has_failed() {
         return Ok(ended);

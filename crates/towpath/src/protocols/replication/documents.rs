@@ -6,7 +6,7 @@ use http::header::{CACHE_CONTROL, LINK};
 use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;
 use towpath_proto::replication::pages::{Cleanup, PageSpan, PageState};
-use towpath_proto::replication::publish::{self, FeedPageLinks, MultipartPage};
+use towpath_proto::replication::publish::{self, FeedPageLinks, MultipartPage, PageKind};
 
 use crate::document::prebuilt::{Document, Valid};
 use crate::engine::{Engine, Feed};
@@ -81,7 +81,7 @@ async fn serve_sealed(
         let cleanup = versioned_cleanup(engine, feed).await?;
         return Ok(PageLookup::Page(cache_page(engine, feed, &page.span, body, true, cleanup)));
     }
-    let links = links(engine, feed, &page.span, true, cleanup(engine, feed).await?);
+    let links = links(engine, feed, &page.span, PageKind::Sealed, cleanup(engine, feed).await?);
     let headers = for_caches(feed, page.made.feed_headers(&links), true);
     Ok(PageLookup::Head(headers, page.made.length))
 }
@@ -130,7 +130,8 @@ fn cache_page(
     is_sealed: bool,
     versioned: VersionedCleanup,
 ) -> Arc<Document> {
-    let links = links(engine, feed, span, is_sealed, versioned.cleanup);
+    let kind = if is_sealed { PageKind::Sealed } else { PageKind::Newest };
+    let links = links(engine, feed, span, kind, versioned.cleanup);
     let mut headers = for_caches(feed, page.feed_headers(&links), is_sealed);
     if !is_sealed {
         // A base URL that is no header value was refused at the start.
@@ -168,9 +169,9 @@ pub(crate) async fn oldest(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Opt
     Ok(first.map(|page| page.span).or(open).map(|span| span.oldest))
 }
 
-fn links(engine: &Engine, feed: &Feed, span: &PageSpan, is_sealed: bool, cleanup: Cleanup) -> FeedPageLinks {
+fn links(engine: &Engine, feed: &Feed, span: &PageSpan, kind: PageKind, cleanup: Cleanup) -> FeedPageLinks {
     let latest = || format!("{}/feeds/{}/snapshots/latest", engine.base_url, feed.id());
-    FeedPageLinks::new(&address(engine, feed), span, is_sealed, cleanup).with_snapshot(cleanup, latest)
+    FeedPageLinks::new(&address(engine, feed), span, kind, cleanup).with_snapshot(cleanup, latest)
 }
 
 /// Returns the address of a feed's newest page.

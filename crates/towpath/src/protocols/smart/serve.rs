@@ -8,7 +8,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, ETAG};
 use http::{HeaderMap, HeaderValue, Method, Request};
 use tokio::time::Instant;
 use towpath_proto::change::Seq;
-use towpath_proto::smart::accept::{PageFormat, negotiate};
+use towpath_proto::smart::accept::{PageFormat, negotiate, negotiate_script};
 use towpath_proto::smart::publish;
 use towpath_proto::smart::pull::{FeedSettings, PullPage};
 use towpath_proto::smart::query::PullQuery;
@@ -102,7 +102,8 @@ fn negotiated_format(headers: &HeaderMap, script: bool) -> Result<PageFormat, Ro
     // Several header lines are one list (RFC 9110, section 5.3).
     let lines: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok()).collect();
     let accept = (!lines.is_empty()).then(|| lines.join(","));
-    negotiate(accept.as_deref(), script).ok_or_else(|| {
+    let negotiate = if script { negotiate_script } else { negotiate };
+    negotiate(accept.as_deref()).ok_or_else(|| {
         RouteError::not_acceptable("this feed is there as application/json and as application/atom+xml")
     })
 }
@@ -128,10 +129,10 @@ fn accepts(format: PageFormat, script: bool) -> Negotiated {
         // Function pointers without captures, so that a cached document needs no allocation for them.
         // Lines are not negotiated: the address says so.
         (PageFormat::Lines, _) => |_| true,
-        (PageFormat::Json, false) => |accept| negotiate(accept, false) == Some(PageFormat::Json),
-        (PageFormat::Json, true) => |accept| negotiate(accept, true) == Some(PageFormat::Json),
-        (PageFormat::Atom, false) => |accept| negotiate(accept, false) == Some(PageFormat::Atom),
-        (PageFormat::Atom, true) => |accept| negotiate(accept, true) == Some(PageFormat::Atom),
+        (PageFormat::Json, false) => |accept| negotiate(accept) == Some(PageFormat::Json),
+        (PageFormat::Json, true) => |accept| negotiate_script(accept) == Some(PageFormat::Json),
+        (PageFormat::Atom, false) => |accept| negotiate(accept) == Some(PageFormat::Atom),
+        (PageFormat::Atom, true) => |accept| negotiate_script(accept) == Some(PageFormat::Atom),
     }
 }
 

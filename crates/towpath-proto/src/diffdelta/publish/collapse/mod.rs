@@ -47,19 +47,25 @@ impl StateDigest {
     /// Updates the digest with a delta.
     pub fn apply(&mut self, delta: &Delta) {
         if let Some(before) = &delta.before {
-            self.add(pair(&delta.item.id, before), true);
+            self.subtract(pair(&delta.item.id, before));
         }
         if delta.kind != DeltaKind::Removed {
-            self.add(pair(&delta.item.id, &delta.hash), false);
+            self.add(pair(&delta.item.id, &delta.hash));
         }
     }
 
-    /// Adds or subtracts a 256-bit number, least significant byte first.
-    fn add(&mut self, number: [u8; 32], subtract: bool) {
-        let mut carry = u16::from(subtract);
+    /// Adds a 256-bit number, least significant byte first.
+    fn add(&mut self, number: [u8; 32]) {
+        self.add_with_carry(number, 0);
+    }
+
+    fn subtract(&mut self, number: [u8; 32]) {
+        // Two's complement: subtracting is adding the inverted bytes with an initial carry.
+        self.add_with_carry(number.map(|byte| !byte), 1);
+    }
+
+    fn add_with_carry(&mut self, number: [u8; 32], mut carry: u16) {
         for (sum, byte) in self.0.0.iter_mut().zip(number) {
-            // Two's complement: subtracting is adding the inverted bytes with an initial carry.
-            let byte = if subtract { !byte } else { byte };
             carry += u16::from(*sum) + u16::from(byte);
             *sum = carry.to_le_bytes()[0];
             // The carry out of the last byte is dropped: the sum is modulo 2^256.

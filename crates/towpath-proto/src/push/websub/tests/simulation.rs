@@ -320,7 +320,7 @@ impl HubSimulation {
         let accept = request.headers.get("accept").map(|value| value.to_str().unwrap());
         let mut pull = Pull::new(query, &self.feed, self.now);
         let page = self.log.run(&mut pull).unwrap();
-        publish::respond(&self.feed, pull.query(), &page, negotiate(accept, false).unwrap())
+        publish::respond(&self.feed, pull.query(), &page, negotiate(accept).unwrap())
     }
 
     fn verify(&mut self, mut verification: Box<IntentVerification>) {

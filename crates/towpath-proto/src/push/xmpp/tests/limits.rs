@@ -4,7 +4,7 @@ use super::simulation::{ALICE, PlainPassword, SERVICE, follower};
 use crate::follow::{Checker as _, Event, FollowMode, Follower as _, Now, ReadLimits};
 use crate::format::xml::ATOM;
 use crate::push::xmpp::check::NodeChecker;
-use crate::push::xmpp::wire::session::OverXmpp;
+use crate::push::xmpp::wire::session::{ConnectionPrivacy, OverXmpp};
 use crate::push::xmpp::wire::uri::NodeUri;
 use crate::smart::tests::time;
 
@@ -18,7 +18,7 @@ pub(super) fn receive(client: &mut impl OverXmpp, xml: &str) {
 pub(super) fn log_in(client: &mut impl OverXmpp) -> String {
     let now = Now::simulated(time(0));
     assert!(client.session().poll_connect(now));
-    client.session().handle_connected(now, true);
+    client.session().handle_connected(now, ConnectionPrivacy::Private);
     let greeting = |features: &str| {
         let stream = "<stream:stream xmlns:stream='http://etherx.jabber.org/streams' xmlns='jabber:client' version='1.0'>";
         format!("{stream}<stream:features>{features}</stream:features>")

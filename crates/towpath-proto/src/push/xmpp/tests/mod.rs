@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use self::simulation::{XmppSimulation, follower};
 use crate::follow::{Event, Exchange as _, FollowError, FollowMode, Follower as _, Now};
-use crate::push::xmpp::wire::session::OverXmpp as _;
+use crate::push::xmpp::wire::session::{ConnectionPrivacy, OverXmpp as _};
 use crate::smart::cursor::CursorKind;
 use crate::smart::tests::time;
 
@@ -209,10 +209,10 @@ fn what_a_session_refuses() {
     let plain =
         "<mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><mechanism>PLAIN</mechanism></mechanisms>";
     let tls = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
-    let begin = |is_safe: bool, features: &str| {
+    let begin = |privacy: ConnectionPrivacy, features: &str| {
         let mut follower = follower(None, FollowMode::Continuous);
         assert!(follower.session().poll_connect(Now::simulated(time(0))));
-        follower.session().handle_connected(Now::simulated(time(0)), is_safe);
+        follower.session().handle_connected(Now::simulated(time(0)), privacy);
         follower.session().poll_output();
         let greeting = format!("{header}<stream:features>{features}</stream:features>");
         follower.session().handle_bytes(Now::simulated(time(0)), greeting.as_bytes());
@@ -220,10 +220,10 @@ fn what_a_session_refuses() {
         let output = follower.session().poll_output().unwrap_or_default();
         (follower, output)
     };
-    let (mut follower, output) = begin(false, plain);
+    let (mut follower, output) = begin(ConnectionPrivacy::Exposed, plain);
     assert!(follower.session().is_down() && !output.contains("<auth"), "{output}");
 
-    let (mut follower, output) = begin(false, &format!("{tls}{plain}"));
+    let (mut follower, output) = begin(ConnectionPrivacy::Exposed, &format!("{tls}{plain}"));
     assert!(output.contains("<starttls") && !output.contains("<auth"), "{output}");
     let early =
         "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/><stream:features>injected</stream:features>";
@@ -249,7 +249,7 @@ fn what_a_session_refuses() {
     assert!(follower.is_finished() && !follower.session().poll_connect(Now::simulated(time(9999))));
 
     // RFC 6120, 5.4.2.2: a server without a usable certificate fails the negotiation.
-    let (mut follower, _) = begin(false, tls);
+    let (mut follower, _) = begin(ConnectionPrivacy::Exposed, tls);
     let failure = b"<failure xmlns='urn:ietf:params:xml:ns:xmpp-tls'/></stream:stream>";
     follower.session().handle_bytes(Now::simulated(time(1)), failure);
     follower.handle_received(Now::simulated(time(1)));
@@ -261,10 +261,11 @@ fn what_a_session_refuses() {
     for (features, is_encrypted) in
         [(tls.to_owned(), true), (format!("{required}{plain}"), true), (format!("{tls}{plain}"), false)]
     {
-        let (_, output) = begin(true, &features);
+        let (_, output) = begin(ConnectionPrivacy::Private, &features);
         assert_eq!((output.contains("<starttls"), output.contains("<auth")), (is_encrypted, !is_encrypted));
     }
 
-    let (mut follower, _) = begin(true, "<mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>");
+    let (mut follower, _) =
+        begin(ConnectionPrivacy::Private, "<mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>");
     assert!(matches!(follower.poll_event(), Some(Event::Failed(FollowError::Usage(_)))));
 }

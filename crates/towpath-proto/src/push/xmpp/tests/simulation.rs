@@ -17,7 +17,7 @@ use crate::push::xmpp::publish::component::{
 };
 use crate::push::xmpp::publish::fanout::PersistedFanout;
 use crate::push::xmpp::wire::ns;
-use crate::push::xmpp::wire::session::{Authenticate, OverXmpp as _};
+use crate::push::xmpp::wire::session::{Authenticate, ConnectionPrivacy, OverXmpp as _};
 use crate::push::xmpp::wire::stanza::Element;
 use crate::push::xmpp::wire::stream::{Received, StreamLimits, StreamReader};
 use crate::push::xmpp::wire::uri::NodeUri;
@@ -33,8 +33,8 @@ pub(super) const SERVICE: &str = "feeds.example.com";
 pub(super) struct PlainPassword;
 
 impl Authenticate for PlainPassword {
-    fn begin(&mut self, offered: &[String], is_safe: bool) -> Option<(String, Vec<u8>)> {
-        (is_safe && offered.iter().any(|name| name == "PLAIN"))
+    fn begin(&mut self, offered: &[String], privacy: ConnectionPrivacy) -> Option<(String, Vec<u8>)> {
+        (privacy == ConnectionPrivacy::Private && offered.iter().any(|name| name == "PLAIN"))
             .then(|| ("PLAIN".into(), b"\0alice\0word".to_vec()))
     }
 
@@ -274,7 +274,7 @@ impl XmppSimulation {
     pub(super) fn act_alice(&mut self) -> bool {
         let mut acted = false;
         if self.follower.session().poll_connect(Now::simulated(self.now)) {
-            self.follower.session().handle_connected(Now::simulated(self.now), true);
+            self.follower.session().handle_connected(Now::simulated(self.now), ConnectionPrivacy::Private);
             (self.from_alice, self.steps) = (StreamReader::new(StreamLimits::default()), 0);
             acted = true;
         }

@@ -60,13 +60,22 @@ const UNSUPPORTED: [(&str, &str); 8] = [
     ("publish-options", "publish-options"),
 ];
 
+/// Type of an `iq` stanza that is a request (RFC 6120, section 8.2.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IqType {
+    /// A query.
+    Get,
+    /// A change.
+    Set,
+}
+
 impl PubsubRequest {
-    /// Parses the `pubsub` element of a request from `from`; `is_set` is the type of its stanza.
+    /// Parses the `pubsub` element of a request from `from`, in a stanza of this type.
     ///
     /// # Errors
     ///
     /// Returns the stanza error to respond with.
-    pub fn read(pubsub: &Element, is_set: bool, from: &str) -> Result<Self, StanzaError> {
+    pub fn read(pubsub: &Element, iq: IqType, from: &str) -> Result<Self, StanzaError> {
         let own = |child: &&Element| *child.ns == *ns::PUBSUB;
         let actions: Vec<&Element> = pubsub.children().filter(own).collect();
         for action in &actions {
@@ -79,15 +88,15 @@ impl PubsubRequest {
         let [action] = actions.as_slice() else {
             return Err(StanzaError::BAD_REQUEST.because("one request at a time"));
         };
-        match (action.name.as_str(), is_set) {
-            ("items", false) => items(pubsub, action),
-            ("subscribe", true) => {
+        match (action.name.as_str(), iq) {
+            ("items", IqType::Get) => items(pubsub, action),
+            ("subscribe", IqType::Set) => {
                 Ok(Self::Subscribe { node: NodeName::parse(node(action)?)?, jid: subscriber(action, from)? })
             }
-            ("unsubscribe", true) => {
+            ("unsubscribe", IqType::Set) => {
                 Ok(Self::Unsubscribe { node: node(action)?.to_owned(), jid: subscriber(action, from)? })
             }
-            ("subscriptions", false) => {
+            ("subscriptions", IqType::Get) => {
                 Ok(Self::Subscriptions { node: action.attribute("node").map(str::to_owned) })
             }
             ("items" | "subscribe" | "unsubscribe" | "subscriptions", _) => {
@@ -177,9 +186,9 @@ mod tests {
     use super::super::stream::read_one;
     use super::*;
 
-    fn read(inner: &str, is_set: bool) -> Result<PubsubRequest, (&'static str, Option<&'static str>)> {
+    fn read(inner: &str, iq: IqType) -> Result<PubsubRequest, (&'static str, Option<&'static str>)> {
         let xml = format!("<pubsub xmlns='http://jabber.org/protocol/pubsub'>{inner}</pubsub>");
-        let request = PubsubRequest::read(&read_one(&xml).unwrap(), is_set, "alice@example.net/1");
+        let request = PubsubRequest::read(&read_one(&xml).unwrap(), iq, "alice@example.net/1");
         request.map_err(|error| (error.condition, error.pubsub))
     }
 
@@ -188,59 +197,59 @@ mod tests {
         let node = NodeName::parse("comments?order=created").unwrap();
         let jid = "alice@example.net/1".to_owned();
         assert_eq!(
-            read("<subscribe node='comments?order=created' jid='Alice@example.net/1'/>", true),
+            read("<subscribe node='comments?order=created' jid='Alice@example.net/1'/>", IqType::Set),
             Ok(PubsubRequest::Subscribe { node: node.clone(), jid })
         );
         assert_eq!(
-            read("<unsubscribe node='gone!' jid='alice@example.net'/>", true),
+            read("<unsubscribe node='gone!' jid='alice@example.net'/>", IqType::Set),
             Ok(PubsubRequest::Unsubscribe { node: "gone!".into(), jid: "alice@example.net".into() })
         );
-        assert_eq!(read("<subscriptions/>", false), Ok(PubsubRequest::Subscriptions { node: None }));
+        assert_eq!(read("<subscriptions/>", IqType::Get), Ok(PubsubRequest::Subscriptions { node: None }));
         let range = RsmRange { max: Some(2), before: Some(String::new()), ..RsmRange::default() };
         assert_eq!(
-            read("<items node='comments?order=created' max_items='2'/>", false),
+            read("<items node='comments?order=created' max_items='2'/>", IqType::Get),
             Ok(PubsubRequest::Items { node: node.clone(), range })
         );
         // 6.5.8: "implementations MUST allow multiple items to be specified in the request".
         assert_eq!(
             read(
                 "<items node='comments?order=created'><item id='a'/><item id='b'/><item id='a'/></items>",
-                false
+                IqType::Get
             ),
             Ok(PubsubRequest::ItemsById { node, ids: vec!["a".into(), "b".into()] })
         );
         let many = format!("<items node='comments'>{}</items>", "<item id='a'/>".repeat(101));
-        assert!(read(&many, false).is_err());
+        assert!(read(&many, IqType::Get).is_err());
     }
 
     /// XEP-0060, 6.1.3, 6.2.3 and 6.5.9.
     #[test]
     fn what_is_refused() {
         let bad = |own| Err(("bad-request", own));
-        for (inner, is_set, expected) in [
-            ("", false, bad(None)),
-            ("<items/>", false, bad(Some("nodeid-required"))),
-            ("<items node=''/>", false, bad(Some("nodeid-required"))),
-            ("<items node='xx'/>", true, bad(None)),
-            ("<items node='xx'/><items node='yy'/>", false, bad(None)),
-            ("<items node='xx' max_items='many'/>", false, bad(None)),
-            ("<items xmlns='u:other' node='xx'/>", false, bad(None)),
-            ("<subscribe node='xx'/>", true, bad(Some("jid-required"))),
-            ("<subscribe node='xx' jid='bob@example.net'/>", true, bad(Some("invalid-jid"))),
-            ("<subscribe node='xx' jid='alice@example.net/1'/>", false, bad(None)),
-            ("<subscribe node='No' jid='alice@example.net/1'/>", true, Err(("item-not-found", None))),
-            ("<unsubscribe node='xx'/>", true, bad(Some("jid-required"))),
-            ("<items node='xx'><item/></items>", false, Err(("bad-request", None))),
-            ("<items node='xx'><item id=''/></items>", false, Err(("bad-request", None))),
-            ("<publish node='xx'/>", true, Err(("feature-not-implemented", Some("unsupported")))),
+        for (inner, iq, expected) in [
+            ("", IqType::Get, bad(None)),
+            ("<items/>", IqType::Get, bad(Some("nodeid-required"))),
+            ("<items node=''/>", IqType::Get, bad(Some("nodeid-required"))),
+            ("<items node='xx'/>", IqType::Set, bad(None)),
+            ("<items node='xx'/><items node='yy'/>", IqType::Get, bad(None)),
+            ("<items node='xx' max_items='many'/>", IqType::Get, bad(None)),
+            ("<items xmlns='u:other' node='xx'/>", IqType::Get, bad(None)),
+            ("<subscribe node='xx'/>", IqType::Set, bad(Some("jid-required"))),
+            ("<subscribe node='xx' jid='bob@example.net'/>", IqType::Set, bad(Some("invalid-jid"))),
+            ("<subscribe node='xx' jid='alice@example.net/1'/>", IqType::Get, bad(None)),
+            ("<subscribe node='No' jid='alice@example.net/1'/>", IqType::Set, Err(("item-not-found", None))),
+            ("<unsubscribe node='xx'/>", IqType::Set, bad(Some("jid-required"))),
+            ("<items node='xx'><item/></items>", IqType::Get, Err(("bad-request", None))),
+            ("<items node='xx'><item id=''/></items>", IqType::Get, Err(("bad-request", None))),
+            ("<publish node='xx'/>", IqType::Set, Err(("feature-not-implemented", Some("unsupported")))),
             (
                 "<subscribe node='xx' jid='alice@example.net'/><options/>",
                 true,
                 Err(("feature-not-implemented", Some("unsupported"))),
             ),
-            ("<nonsense/>", false, bad(None)),
+            ("<nonsense/>", IqType::Get, bad(None)),
         ] {
-            assert_eq!(read(inner, is_set), expected, "{inner}");
+            assert_eq!(read(inner, iq), expected, "{inner}");
         }
     }
 }

@@ -25,12 +25,21 @@ pub(crate) const LARGEST_STANZA: usize = 4 << 20;
 /// Bytes of a stanza for each of its elements and texts. An empty element takes 4 bytes, and far more in memory.
 const BYTES_PER_NODE: usize = 40;
 
+/// Protection of a connection against being read and changed on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionPrivacy {
+    /// Neither encrypted nor within this machine: others may read it.
+    Exposed,
+    /// Encrypted, or within this machine: a password may be sent.
+    Private,
+}
+
 /// SASL authentication (RFC 6120, section 6). Implemented outside this crate, because it needs passwords and
 /// randomness.
 pub trait Authenticate: Send {
     /// Selects an offered mechanism and returns it with the initial response; `None` if no mechanism is
-    /// usable. `is_safe`: the connection cannot be intercepted.
-    fn begin(&mut self, offered: &[String], is_safe: bool) -> Option<(String, Vec<u8>)>;
+    /// usable over a connection of this privacy.
+    fn begin(&mut self, offered: &[String], privacy: ConnectionPrivacy) -> Option<(String, Vec<u8>)>;
 
     /// Returns the response to a challenge.
     ///
@@ -77,8 +86,7 @@ pub struct ClientSession {
     authenticate: Box<dyn Authenticate>,
     lifecycle: StreamLifecycle,
     stage: LoginStage,
-    /// `true` if the connection is encrypted or stays within this machine.
-    is_safe: bool,
+    privacy: ConnectionPrivacy,
     is_encrypted: bool,
     has_authenticated: bool,
     wants_session: bool,
@@ -116,7 +124,7 @@ impl ClientSession {
             authenticate,
             lifecycle: StreamLifecycle::default(),
             stage: LoginStage::Features,
-            is_safe: false,
+            privacy: ConnectionPrivacy::Exposed,
             is_encrypted: false,
             has_authenticated: false,
             wants_session: false,
@@ -145,10 +153,10 @@ impl ClientSession {
         !self.is_refused && self.lifecycle.poll_connect(now)
     }
 
-    /// Records that the connection is established. `is_safe`: it stays within this machine.
-    pub fn handle_connected(&mut self, now: Now, is_safe: bool) {
+    /// Records that the connection is established, without TLS: it is private if it stays within this machine.
+    pub fn handle_connected(&mut self, now: Now, privacy: ConnectionPrivacy) {
         if self.lifecycle.is_connecting() {
-            (self.is_safe, self.is_encrypted, self.has_authenticated) = (is_safe, false, false);
+            (self.privacy, self.is_encrypted, self.has_authenticated) = (privacy, false, false);
             self.open(now);
         }
     }
@@ -174,7 +182,7 @@ impl ClientSession {
     /// Records that TLS is established and the server's certificate is valid.
     pub fn handle_tls(&mut self, now: Now) {
         if self.poll_tls() {
-            (self.is_safe, self.is_encrypted) = (true, true);
+            (self.privacy, self.is_encrypted) = (ConnectionPrivacy::Private, true);
             self.open(now);
         }
     }
@@ -272,19 +280,20 @@ impl ClientSession {
         let is_demanded = |starttls: &Element| {
             starttls.child("required", TLS).is_some() || features.child("mechanisms", SASL).is_none()
         };
-        if starttls.is_some_and(|starttls| !self.is_safe || is_demanded(starttls)) {
+        let is_exposed = self.privacy == ConnectionPrivacy::Exposed;
+        if starttls.is_some_and(|starttls| is_exposed || is_demanded(starttls)) {
             self.stage = LoginStage::Proceed;
             return self.send(&Element::new("starttls", TLS));
         }
         // Without TLS the password could be read on the network.
-        if !self.is_safe {
+        if is_exposed {
             return self.end(now, "policy-violation", "the server does not encrypt".into());
         }
         let offered: Vec<String> = match features.child("mechanisms", SASL) {
             Some(list) => list.children().map(|child| child.text().trim().to_owned()).collect(),
             None => Vec::new(),
         };
-        let Some((mechanism, initial)) = self.authenticate.begin(&offered, self.is_safe) else {
+        let Some((mechanism, initial)) = self.authenticate.begin(&offered, self.privacy) else {
             self.is_refused = true;
             return self.end(now, "", format!("the server offers no supported login mechanism: {offered:?}"));
         };

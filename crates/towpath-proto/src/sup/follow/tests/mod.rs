@@ -26,7 +26,7 @@ fn follower() -> (SupFollower, FeedKey) {
     let mut follower = SupFollower::new(SupPollIntervals::default());
     let feed = follower.add_feed("https://a.example/1", Now::simulated(at(0)));
     let poll = follower.poll_feed(Now::simulated(at(0))).unwrap();
-    follower.handle_success(Now::simulated(at(0)), poll.feed, link("f1"), true);
+    follower.handle_success(Now::simulated(at(0)), poll.feed, link("f1"), PolledContent::Changed);
     (follower, feed)
 }
 
@@ -89,7 +89,7 @@ fn a_new_feed_forces_an_unconditional_request() {
     follower.add_feed("https://a.example/2", Now::simulated(at(0)));
     let poll = follower.poll_feed(Now::simulated(at(0))).unwrap();
     answer(&mut follower, 5, &first, 200, &VALIDATORS, &document(-60, 5, r#"["f2","u1"]"#));
-    follower.handle_success(Now::simulated(at(6)), poll.feed, link("f2"), true);
+    follower.handle_success(Now::simulated(at(6)), poll.feed, link("f2"), PolledContent::Changed);
     let second = follower.poll_request(Now::simulated(at(66))).unwrap();
     assert!(!second.headers.contains_key(IF_NONE_MATCH));
     answer(&mut follower, 66, &second, 200, &VALIDATORS, &document(-60, 5, r#"["f2","u1"]"#));
@@ -192,7 +192,12 @@ fn sources_without_feeds_are_reused() {
         let now = at(round * 100_000);
         let poll = follower.poll_feed(Now::simulated(now)).unwrap();
         let links = vec![SupLink { url: format!("{SUP}?{round}"), id: "f1".into() }];
-        follower.handle_success(Now::simulated(now), poll.feed, Discovery { links, warnings: vec![] }, false);
+        follower.handle_success(
+            Now::simulated(now),
+            poll.feed,
+            Discovery { links, warnings: vec![] },
+            PolledContent::Unchanged,
+        );
         while follower.poll_event().is_some() {}
         let request = follower.poll_request(Now::simulated(now)).unwrap();
         assert_eq!(request.url, format!("{SUP}?{round}"));
@@ -245,7 +250,7 @@ fn floods_of_updates_and_periods_are_bounded() {
         assert_eq!(failures(&mut follower), 0);
         let poll = follower.poll_feed(Now::simulated(at(now))).unwrap();
         assert_eq!(poll.reason, PollReason::Updated);
-        follower.handle_success(Now::simulated(at(now)), poll.feed, link("f1"), true);
+        follower.handle_success(Now::simulated(at(now)), poll.feed, link("f1"), PolledContent::Changed);
         sizes.push(follower.to_json(Now::simulated(at(now))).len());
     }
     assert!(sizes.iter().all(|size| *size < 100_000), "{sizes:?}");

@@ -140,13 +140,16 @@ impl SupSimulation {
             return self.follower.handle_failure(Now::simulated(self.now), poll.feed, None);
         }
         let feed = self.urls.iter().position(|url| *url == poll.url).unwrap();
-        let changed = self.known[feed] != self.actual[feed];
+        let content = match self.known[feed] == self.actual[feed] {
+            true => PolledContent::Unchanged,
+            false => PolledContent::Changed,
+        };
         self.known[feed] = self.actual[feed];
         if let Some(since) = self.behind.remove(&feed) {
             self.longest_behind = self.longest_behind.max(self.now.duration_since(since));
         }
         let discovery = Discovery { links: vec![SupLink::new(SUP, &poll.url)], warnings: vec![] };
-        self.follower.handle_success(Now::simulated(self.now), poll.feed, discovery, changed);
+        self.follower.handle_success(Now::simulated(self.now), poll.feed, discovery, content);
     }
 
     fn answer_document(&mut self, id: RequestId, url: &str) {
@@ -307,7 +310,12 @@ fn section_4_feeds_that_share_an_id_are_all_polled() {
         let mut asked = Vec::new();
         while let Some(poll) = simulation.follower.poll_feed(Now::simulated(now)) {
             let discovery = Discovery { links: vec![shared.clone()], warnings: vec![] };
-            simulation.follower.handle_success(Now::simulated(now), poll.feed, discovery, true);
+            simulation.follower.handle_success(
+                Now::simulated(now),
+                poll.feed,
+                discovery,
+                PolledContent::Changed,
+            );
             asked.push((poll.url, poll.reason));
         }
         asked

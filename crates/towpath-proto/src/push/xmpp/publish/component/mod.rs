@@ -27,10 +27,12 @@ use super::disco;
 use super::fanout::{Fanout, FanoutTopic, NodeSubscription, PersistedFanout, PushPosition};
 use crate::feed_id::FeedId;
 use crate::follow::{Monotonic, Now};
+use crate::push::xmpp::publish::fanout::Downtime;
 use crate::push::xmpp::wire::error::{self, StanzaError};
 use crate::push::xmpp::wire::lifecycle::Incoming;
 use crate::push::xmpp::wire::node::NodeName;
 use crate::push::xmpp::wire::pubsub;
+use crate::push::xmpp::wire::pubsub::IqType;
 use crate::push::xmpp::wire::stanza::Element;
 use crate::push::xmpp::wire::stream::StreamLimits;
 use pending::{PendingReply, ReplyAddress};
@@ -148,10 +150,11 @@ impl Component {
     fn handle_ready(&mut self, now: Now) {
         let was_long =
             self.down_since.take().is_some_and(|since| now.wall.duration_since(since) >= LONG_DOWNTIME);
+        let downtime = if was_long { Downtime::Long } else { Downtime::Short };
         // The server has already returned an error for requests of the old stream, so their responses are
         // dropped.
         self.output.clear();
-        self.fanout.handle_reconnected(was_long);
+        self.fanout.handle_reconnected(downtime);
         // Logged once per connection.
         self.notices.push_back(ComponentEvent::Connected);
     }
@@ -360,7 +363,8 @@ impl Component {
         let Some(reply) = self.reply(iq) else { return };
         let children: Vec<&Element> = iq.children().collect();
         let done = match (kind, children.as_slice()) {
-            ("get" | "set", [payload]) => self.handle_request(&reply, payload, kind == "set"),
+            ("get", [payload]) => self.handle_request(&reply, payload, IqType::Get),
+            ("set", [payload]) => self.handle_request(&reply, payload, IqType::Set),
             ("get" | "set", []) => Err(StanzaError::BAD_REQUEST.because("a request without a payload")),
             ("get" | "set", _) => {
                 Err(StanzaError::BAD_REQUEST.because("a request with more than one payload"))

@@ -12,7 +12,7 @@ use crate::push::xmpp::wire::error::StanzaError;
 use crate::push::xmpp::wire::log_reset::LogReset;
 use crate::push::xmpp::wire::node::NodeName;
 use crate::push::xmpp::wire::ns;
-use crate::push::xmpp::wire::pubsub::{self, PubsubRequest};
+use crate::push::xmpp::wire::pubsub::{self, IqType, PubsubRequest};
 use crate::push::xmpp::wire::rsm::{RsmBounds, RsmPlan, RsmRange};
 use crate::push::xmpp::wire::stanza::{Element, write_attribute};
 use crate::smart::pull::{FeedSettings, PullPage};
@@ -24,18 +24,18 @@ impl Component {
         &mut self,
         reply: &ReplyAddress,
         payload: &Element,
-        is_set: bool,
+        iq: IqType,
     ) -> Result<(), StanzaError> {
-        match (payload.name.as_str(), &*payload.ns, is_set) {
+        match (payload.name.as_str(), &*payload.ns, iq) {
             ("pubsub", ns::PUBSUB, _) => {
-                let request = PubsubRequest::read(payload, is_set, &reply.to)?;
+                let request = PubsubRequest::read(payload, iq, &reply.to)?;
                 self.handle_pubsub(reply, request)
             }
             // Nodes follow from the configured feeds; nobody can create or delete them.
             ("pubsub", ns::PUBSUB_OWNER, _) => Err(StanzaError::NOT_IMPLEMENTED),
-            ("query", ns::DISCO_INFO, false) => self.handle_info(reply, payload.attribute("node")),
-            ("query", ns::DISCO_ITEMS, false) => self.handle_list(reply, payload),
-            ("ping", ns::PING, false) => {
+            ("query", ns::DISCO_INFO, IqType::Get) => self.handle_info(reply, payload.attribute("node")),
+            ("query", ns::DISCO_ITEMS, IqType::Get) => self.handle_list(reply, payload),
+            ("ping", ns::PING, IqType::Get) => {
                 self.result(reply, "");
                 Ok(())
             }

@@ -30,6 +30,15 @@ const TURN_BYTES: usize = 64 << 10;
 /// Maximum concurrent reads of topics.
 const MAX_READS: usize = 16;
 
+/// Time that a component was not connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Downtime {
+    /// Missed items are pushed now.
+    Short,
+    /// Missed items are left to be pulled.
+    Long,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TopicPhase {
     Idle,
@@ -336,11 +345,11 @@ impl Fanout {
     /// Handles a reconnect. An interrupted page is sent again from the first subscriber on; receivers detect
     /// it by its cursor. After a long downtime, missed items are not pushed: the next push shows the gap by
     /// its previous cursor, and subscribers pull.
-    pub fn handle_reconnected(&mut self, was_long: bool) {
+    pub fn handle_reconnected(&mut self, downtime: Downtime) {
         let topics: Vec<FanoutTopic> = self.topics.keys().cloned().collect();
         for topic in topics {
             if let Some(state) = self.topics.get_mut(&topic) {
-                if was_long {
+                if downtime == Downtime::Long {
                     state.position = PushPosition::Unknown(None);
                     if state.sending.take().is_some() {
                         state.phase = TopicPhase::Idle;
