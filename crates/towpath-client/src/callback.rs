@@ -101,6 +101,26 @@ impl fmt::Debug for AddressGate {
     }
 }
 
+/// A request to a callback.
+#[derive(Debug, Clone)]
+pub struct CallbackRequest<'a> {
+    /// Method.
+    pub method: Method,
+    /// URL that the third party registered.
+    pub url: &'a str,
+    /// Headers, without `Host` and `User-Agent`.
+    pub headers: HeaderMap,
+    /// Body; empty for none.
+    pub body: Bytes,
+}
+
+impl<'a> CallbackRequest<'a> {
+    /// Request of a URL, without headers.
+    pub fn get(url: &'a str) -> Self {
+        Self { method: Method::GET, url, headers: HeaderMap::new(), body: Bytes::new() }
+    }
+}
+
 /// The response of a callback.
 #[derive(Debug, Clone)]
 pub struct CallbackResponse {
@@ -199,15 +219,9 @@ impl CallbackClient {
     /// # Errors
     ///
     /// [`CallbackError`].
-    pub async fn call(
-        &self,
-        method: Method,
-        url: &str,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> Result<CallbackResponse, CallbackError> {
+    pub async fn call(&self, request: CallbackRequest<'_>) -> Result<CallbackResponse, CallbackError> {
         let exchange = async {
-            let (head, body) = self.exchange(method, url, headers, body).await?;
+            let (head, body) = self.exchange(request).await?;
             Ok(CallbackResponse { body: body.read().await?, ..head })
         };
         self.in_time(exchange).await
@@ -220,12 +234,9 @@ impl CallbackClient {
     /// [`CallbackError`].
     pub async fn call_for_head(
         &self,
-        method: Method,
-        url: &str,
-        headers: HeaderMap,
-        body: Bytes,
+        request: CallbackRequest<'_>,
     ) -> Result<(CallbackResponse, UnreadBody), CallbackError> {
-        self.in_time(self.exchange(method, url, headers, body)).await
+        self.in_time(self.exchange(request)).await
     }
 
     /// Ends an exchange that takes too long.
@@ -242,12 +253,10 @@ impl CallbackClient {
 
     async fn exchange(
         &self,
-        method: Method,
-        url: &str,
-        headers: HeaderMap,
-        body: Bytes,
+        request: CallbackRequest<'_>,
     ) -> Result<(CallbackResponse, UnreadBody), CallbackError> {
         if let Some(transport) = &self.transport {
+            let CallbackRequest { method, url, headers, body } = request;
             let mut request = http::Request::new(body);
             let uri = self.check(url)?.as_str().parse();
             *request.uri_mut() = uri.map_err(|e: http::uri::InvalidUri| CallbackError::Url(e.to_string()))?;
@@ -255,18 +264,18 @@ impl CallbackClient {
             return transport::call(&**transport, request).await;
         }
         // An idle connection leads to an address that was checked when it was opened.
-        let unsent = match self.pool.call_idle((method, headers, body), url).await {
+        let request = match self.pool.call_idle(request).await {
             Ok(result) => return result,
             Err(unsent) => unsent,
         };
-        let (method, headers, body) = unsent;
-        let url = self.check(url)?;
+        let url = self.check(request.url)?;
         if url.scheme() == "http" {
-            return self.pool.call(method, &url, headers, body).await;
+            return self.pool.call(&url, request).await;
         }
         if let (Some(gate), Some(literal)) = (&self.gate, literal(&url)) {
             gate.check(literal)?;
         }
+        let CallbackRequest { method, headers, body, .. } = request;
         let request = self.https.request(method, url).headers(headers);
         exchange_over_https(if body.is_empty() { request } else { request.body(body) }).await
     }
@@ -375,7 +384,7 @@ mod tests {
             ["http://127.0.0.1:9/", "https://127.0.0.1:9/", "http://localhost:9/", "https://localhost:9/"]
         {
             asked.lock().clear();
-            let result = client.call(Method::GET, url, HeaderMap::new(), Bytes::new()).await;
+            let result = client.call(CallbackRequest::get(url)).await;
             assert!(matches!(result, Err(CallbackError::NotAdmitted(_))), "{url}: {result:?}");
             assert!(asked.lock().iter().all(IpAddr::is_loopback) && !asked.lock().is_empty(), "{url}");
         }
@@ -386,7 +395,7 @@ mod tests {
     async fn a_name_of_this_machine_is_not_connected_to() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
-        let result = caller(false).call(Method::GET, &url, HeaderMap::new(), Bytes::new()).await;
+        let result = caller(false).call(CallbackRequest::get(&url)).await;
         assert!(matches!(result, Err(CallbackError::NotPublic(_))), "{result:?}");
         let accepted = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
         assert!(accepted.is_err(), "nobody connected");

@@ -158,11 +158,25 @@ impl Follow {
     }
 
     /// Returns the URL of the folder for large contents.
-    pub(crate) fn large_folder(&self) -> Result<Option<String>, FollowError> {
+    fn large_folder(&self) -> Result<Option<String>, FollowError> {
         let refuse =
             |folder: &PathBuf, e| FollowError::Usage(format!("the folder {}: {e}", folder.display()));
         let folder = self.large_content.as_ref();
         folder.map(|folder| large_folder(folder).map_err(|e| refuse(folder, e))).transpose()
+    }
+
+    /// Returns the configuration of the follower, as far as it is known before discovery.
+    pub(crate) fn config(&self) -> Result<FollowerConfig, FollowError> {
+        Ok(FollowerConfig {
+            url: self.url.clone(),
+            from: self.from.clone(),
+            name: None,
+            state: self.state.clone(),
+            mode: self.mode,
+            every: None,
+            limits: self.limits,
+            large_folder: self.large_folder()?,
+        })
     }
 
     /// Discovers the protocol, unless it is known, and starts following in a task of the current Tokio runtime.
@@ -172,8 +186,8 @@ impl Follow {
     /// [`FollowError`] if the feed cannot be reached or recognised, or the state does not fit it.
     pub async fn open(self) -> Result<FollowStream, FollowError> {
         self.check_place()?;
-        let large_folder = self.large_folder()?;
-        let Self { url, protocol, from, state, mode, limits, fetcher, clock, .. } = self;
+        let config = self.config()?;
+        let Self { url, protocol, mode, fetcher, clock, .. } = self;
         let fetcher = named_fetcher(fetcher, &url)?;
         // A resumed follow has both: discovering again might find another protocol, whose state differs.
         let (protocol, url, name) = match protocol {
@@ -183,8 +197,7 @@ impl Follow {
                 (offer.protocol, offer.url, offer.feed)
             }
         };
-        let config =
-            FollowerConfig { url: url.clone(), from, name, state, mode, every: None, limits, large_folder };
+        let config = FollowerConfig { url: url.clone(), name, ..config };
         let follower = follower(protocol, config)?;
         Ok(FollowStream::spawn(follower, fetcher, clock, protocol, url, mode))
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::net::{TcpStream, lookup_host};
 use url::{Host, Url};
 
-use super::callback::{AddressGate, CallbackError, CallbackOptions, CallbackResponse};
+use super::callback::{AddressGate, CallbackError, CallbackOptions, CallbackRequest, CallbackResponse};
 use super::callback_body::{BodySource, UnreadBody};
 use super::explain::root_cause;
 
@@ -42,9 +42,6 @@ struct IdleConnection {
     sender: SendRequest<Full<Bytes>>,
     since: Instant,
 }
-
-/// A request that was not sent.
-pub(super) type UnsentRequest = (Method, HeaderMap, Bytes);
 
 /// Splits an http URL into authority and request target; `None` if it needs a full parser.
 fn split(url: &str) -> Option<(&str, &str)> {
@@ -150,17 +147,17 @@ impl Http1Pool {
     ///
     /// Connections are pooled under the authority's normal form, and only after its address was checked. A request
     /// that names the same authority in that form therefore needs neither parsing nor name resolution.
-    pub(super) async fn call_idle(
+    pub(super) async fn call_idle<'a>(
         &self,
-        (method, headers, body): UnsentRequest,
-        url: &str,
-    ) -> Result<Result<(CallbackResponse, UnreadBody), CallbackError>, UnsentRequest> {
-        let Some((authority, target)) = split(url) else { return Err((method, headers, body)) };
+        request: CallbackRequest<'a>,
+    ) -> Result<Result<(CallbackResponse, UnreadBody), CallbackError>, CallbackRequest<'a>> {
+        let url = request.url;
+        let Some((authority, target)) = split(url) else { return Err(request) };
         let Some(IdleConnection { mut sender, .. }) = self.idle.lock().take(authority) else {
-            return Err((method, headers, body));
+            return Err(request);
         };
-        let (retry_method, retry_body) = (method.clone(), body.clone());
-        let request = match request(method, target, authority, headers, body) {
+        let (method, body) = (request.method.clone(), request.body.clone());
+        let request = match http_request(target, authority, request) {
             Ok(request) => request,
             Err(error) => return Ok(Err(error)),
         };
@@ -168,23 +165,24 @@ impl Http1Pool {
             Ok(response) => Ok(Ok(self.received(authority, sender, response))),
             Err(mut error) => match error.take_message() {
                 // The peer closed the idle connection and no byte was sent, so that even a POST may be repeated.
-                Some(unsent) => Err((retry_method, unsent.into_parts().0.headers, retry_body)),
+                Some(unsent) => {
+                    let headers = unsent.into_parts().0.headers;
+                    Err(CallbackRequest { method, url, headers, body })
+                }
                 None => Ok(Err(CallbackError::Connect(root_cause(error.error())))),
             },
         }
     }
 
-    /// Sends a request over a new connection.
+    /// Sends a request over a new connection to its parsed URL.
     pub(super) async fn call(
         &self,
-        method: Method,
         url: &Url,
-        headers: HeaderMap,
-        body: Bytes,
+        request: CallbackRequest<'_>,
     ) -> Result<(CallbackResponse, UnreadBody), CallbackError> {
         let authority = &url[url::Position::BeforeHost..url::Position::AfterPort];
         let target = &url[url::Position::BeforePath..url::Position::AfterQuery];
-        let request = request(method, target, authority, headers, body)?;
+        let request = http_request(target, authority, request)?;
         let (mut sender, address) = self.connect(url).await?;
         let sent = sender.send_request(request).await;
         let response = sent.map_err(|e| CallbackError::Connect(root_cause(&e)))?;
@@ -257,13 +255,13 @@ async fn open(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, String> {
     Ok(sender)
 }
 
-fn request(
-    method: Method,
+/// Builds the request as it is sent, with the target in origin form (RFC 9112, section 3.2.1).
+fn http_request(
     target: &str,
     authority: &str,
-    headers: HeaderMap,
-    body: Bytes,
+    request: CallbackRequest<'_>,
 ) -> Result<Request<Full<Bytes>>, CallbackError> {
+    let CallbackRequest { method, headers, body, .. } = request;
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = method;
     *request.uri_mut() =

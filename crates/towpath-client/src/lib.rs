@@ -121,7 +121,9 @@ pub mod xmpp;
 
 pub use address_policy::PrivateFetches;
 pub use body::StreamingBody;
-pub use callback::{AddressGate, CallbackClient, CallbackError, CallbackOptions, CallbackResponse};
+pub use callback::{
+    AddressGate, CallbackClient, CallbackError, CallbackOptions, CallbackRequest, CallbackResponse,
+};
 pub use callback_body::UnreadBody;
 pub use changes::{ChangeBatch, Changes, ChangesError, FeedChange};
 pub use check::{FeedReport, check};

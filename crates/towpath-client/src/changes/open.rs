@@ -32,8 +32,8 @@ pub(super) async fn open(follow: Follow) -> Result<OpenFollow, ChangesError> {
     let feed = Url::parse(&follow.url)
         .map_err(|e| FollowError::Usage(format!("{:?} is not a URL: {e}", follow.url)))?;
     let saved = saved_follow(&follow, &feed)?;
-    let large_folder = follow.large_folder()?;
-    let Follow { url, protocol, from, state, mode, limits, fetcher, place, clock, .. } = follow;
+    let config = follow.config()?;
+    let Follow { url, protocol, state, mode, fetcher, place, clock, .. } = follow;
     let fetcher = named_fetcher(fetcher, &url)?;
     let (route, state, acknowledged) = match (saved, state, protocol) {
         (Some(SavedFollow { protocol, follows, state, acknowledged }), _, _) => {
@@ -53,8 +53,7 @@ pub(super) async fn open(follow: Follow) -> Result<OpenFollow, ChangesError> {
     };
     let header = StateHeader::new(&feed, protocol, &url);
     let progress = FollowProgress::resume(state.clone(), &acknowledged);
-    let config =
-        FollowerConfig { url: url.clone(), from, name, state, mode, every: None, limits, large_folder };
+    let config = FollowerConfig { url: url.clone(), name, state, ..config };
     let follower = follower(protocol, config)?;
     let stream = FollowStream::spawn(follower, fetcher, clock, protocol, url, mode);
     Ok(OpenFollow { stream, saver, header, progress })

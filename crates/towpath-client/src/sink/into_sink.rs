@@ -135,8 +135,8 @@ impl Follow {
         observer: NoticeObserver,
         stop: &Stop,
     ) -> Result<FollowSummary, IntoSinkError> {
-        let large_folder = self.large_folder()?;
-        let Self { url, protocol, from, state, mode, limits, fetcher, clock, .. } = self;
+        let config = self.config()?;
+        let Self { url, protocol, state, fetcher, clock, .. } = self;
         let fetcher = named_fetcher(fetcher, &url)?;
         let source: Arc<str> = url.as_str().into();
         let held = opener.open(&source).await?.map(|bytes| parse_checkpoint(&source, &bytes)).transpose()?;
@@ -154,8 +154,7 @@ impl Follow {
                 (offer.protocol, offer.url, None)
             }
         };
-        let config =
-            FollowerConfig { url: url.clone(), from, name, state, mode, every: None, limits, large_folder };
+        let config = FollowerConfig { url: url.clone(), name, state, ..config };
         let mut follower = follower(protocol, config)?;
         let mut output = SinkOutput::new(opener, source, protocol, url, observer);
         Ok(drive_by_clock(&mut *follower, &fetcher, clock, &mut output, stop).await?)

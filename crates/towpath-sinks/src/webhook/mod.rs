@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use http::Method;
 use tokio::time::Instant;
 use towpath_client::sink::{RefusedItem, Sink, SinkBatch, SinkError};
-use towpath_client::{CallbackClient, CallbackError, CallbackOptions, Transport, redact};
+use towpath_client::{CallbackClient, CallbackError, CallbackOptions, CallbackRequest, Transport, redact};
 
 use self::message::{LineHash, Message, MessageLine, divide};
 pub use self::signature::{SecretError, WebhookSecret, signed_headers};
@@ -169,7 +169,8 @@ impl WebhookSink {
     async fn post(&mut self, message: &Message, lines: usize) -> Result<Verdict, SinkError> {
         let client = self.client()?;
         let headers = signed_headers(&self.to.options.secrets, &message.id, &message.body);
-        let answer = client.call(Method::POST, &self.to.url, headers, message.body.clone()).await;
+        let (method, body) = (Method::POST, message.body.clone());
+        let answer = client.call(CallbackRequest { method, url: &self.to.url, headers, body }).await;
         Ok(self.attempts.judge(&answer, lines, fastrand::u64(..)))
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use towpath_client::{CallbackClient, CallbackOptions, redact};
+use towpath_client::{CallbackClient, CallbackOptions, CallbackRequest, redact};
 use towpath_proto::item::Content;
 use towpath_proto::{FeedId, Item, NewChange};
 use towpath_sinks::webhook::{WebhookSecret, signed_headers};
@@ -131,7 +131,8 @@ impl WebhookSender {
         let body = notice.json(server).to_string().into_bytes();
         let headers = signed_headers(&self.secrets, &notice.id, &body);
         let shown = redact::url(&self.url);
-        match self.client.call(Method::POST, &self.url, headers, body.into()).await {
+        let request = CallbackRequest { method: Method::POST, url: &self.url, headers, body: body.into() };
+        match self.client.call(request).await {
             Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
             Ok(answer) => Err(format!("{shown} answered {}", answer.status)),
             Err(e) => Err(format!("{shown}: {e}")),

@@ -11,7 +11,7 @@ use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttp
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracerProvider, Tracer};
 use tokio::runtime::Handle;
-use towpath_client::{CallbackClient, CallbackOptions};
+use towpath_client::{CallbackClient, CallbackOptions, CallbackRequest};
 
 /// Variables with the collector's URL (OpenTelemetry Protocol Exporter). Without them nothing is exported.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
@@ -73,8 +73,10 @@ impl HttpClient for OtlpClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (parts, body) = request.into_parts();
         let (client, url) = (self.client.clone(), parts.uri.to_string());
-        let call =
-            self.runtime.spawn(async move { client.call(parts.method, &url, parts.headers, body).await });
+        let call = self.runtime.spawn(async move {
+            let (method, headers) = (parts.method, parts.headers);
+            client.call(CallbackRequest { method, url: &url, headers, body }).await
+        });
         let answer = call.await??;
         Ok(Response::builder().status(answer.status).body(answer.body)?)
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
-use towpath_client::CallbackError;
+use towpath_client::{CallbackError, CallbackRequest};
 use towpath_proto::follow::Monotonic;
 use towpath_proto::push::websub::delivery::{AfterDelivery, DeliveredRange, DeliveryOutcome};
 use towpath_proto::push::websub::dispatch::{Dispatcher, DueDelivery, EndedDelivery, SLOW_ANSWER};
@@ -181,7 +181,8 @@ async fn post(
             return DeliveryOutcome::Refused(None);
         }
     };
-    let mut call = pin!(caller.call_for_head(Method::POST, callback, headers, body));
+    let request = CallbackRequest { method: Method::POST, url: callback, headers, body };
+    let mut call = pin!(caller.call_for_head(request));
     let called = match timeout(SLOW_ANSWER, &mut call).await {
         Ok(called) => called,
         Err(_) => {

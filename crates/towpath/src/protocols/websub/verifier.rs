@@ -6,11 +6,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, Method};
 use tokio::time::timeout;
-use towpath_client::CallbackError;
 use towpath_client::callback::CallbackResponse as Response;
+use towpath_client::{CallbackError, CallbackRequest};
 use towpath_proto::follow::Monotonic;
 use towpath_proto::push::websub::address_block::AddressBlock;
 use towpath_proto::push::websub::request::VerifyMode;
@@ -122,7 +120,7 @@ fn deny_later(engine: &Engine, id: VerificationId, address: IpAddr, job: Verific
 async fn call(engine: &Engine, url: &str) -> Result<Response, SubscribeError> {
     let hub = HubState::of(engine);
     let client = hub.verifier.client(hub.transport())?;
-    Ok(client.call(Method::GET, url, HeaderMap::new(), Bytes::new()).await?)
+    Ok(client.call(CallbackRequest::get(url)).await?)
 }
 
 /// Asks a callback once.
