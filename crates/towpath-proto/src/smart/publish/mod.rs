@@ -17,6 +17,7 @@ pub mod log_read;
 mod page;
 pub mod pull;
 pub mod query;
+mod query_error;
 mod response;
 mod settings;
 #[cfg(test)]
