@@ -26,14 +26,14 @@ pub struct FirstAttempt {
     /// True once something was delivered, or the failure is to be told.
     is_decided: bool,
     /// The failure, to be told.
-    told: Option<Event>,
+    pending: Option<Event>,
 }
 
 impl FirstAttempt {
     /// Puts the filter on a follower.
     pub fn of(follower: Box<dyn Follower>, first_failure: FirstFailure) -> FilteredFollower<Self> {
         let is_decided = first_failure == FirstFailure::Report;
-        let filter = Self { failure: None, is_decided, told: None };
+        let filter = Self { failure: None, is_decided, pending: None };
         FilteredFollower::new(filter, follower)
     }
 
@@ -51,14 +51,14 @@ impl FirstAttempt {
             }
         };
         if found.is_none() {
-            self.told = Some(Event::Failed(failure));
+            self.pending = Some(Event::Failed(failure));
         }
         found
     }
 
     /// Returns true if a failure is held back, or is to be told.
     pub fn has_failed(&self) -> bool {
-        self.failure.is_some() || self.told.is_some()
+        self.failure.is_some() || self.pending.is_some()
     }
 }
 
@@ -98,10 +98,10 @@ impl FollowFilter for FirstAttempt {
     }
 
     fn own_event(&mut self) -> Option<Event> {
-        self.told.take()
+        self.pending.take()
     }
 
     fn has_own_event(&self) -> bool {
-        self.told.is_some()
+        self.pending.is_some()
     }
 }

@@ -99,22 +99,22 @@ impl Report {
     /// A problem that names a limit of what is read is one of the check, so the rule is skipped.
     pub fn judge(&mut self, rule: Rule, problem: Option<String>) {
         match problem {
-            None => self.note(rule, FindingOutcome::Pass, String::new()),
+            None => self.record(rule, FindingOutcome::Pass, String::new()),
             Some(problem) if names_limit(&problem) => {
-                self.note(rule, FindingOutcome::Skipped, format!("not checked: {problem}"));
+                self.record(rule, FindingOutcome::Skipped, format!("not checked: {problem}"));
             }
-            Some(problem) => self.note(rule, FindingOutcome::Fail, problem),
+            Some(problem) => self.record(rule, FindingOutcome::Fail, problem),
         }
     }
 
     /// Records rules that could not be checked, with the reason.
     pub fn pass_over(&mut self, rules: &[Rule], why: &str) {
         for rule in rules {
-            self.note(*rule, FindingOutcome::Skipped, why.to_owned());
+            self.record(*rule, FindingOutcome::Skipped, why.to_owned());
         }
     }
 
-    fn note(&mut self, rule: Rule, outcome: FindingOutcome, detail: String) {
+    fn record(&mut self, rule: Rule, outcome: FindingOutcome, detail: String) {
         let Rule { section, level, text } = rule;
         let known = self.findings.iter_mut().find(|f| f.section == section && f.rule == text);
         let Some(known) = known else {

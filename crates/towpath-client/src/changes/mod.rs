@@ -350,7 +350,7 @@ impl Changes {
                 return Poll::Ready(Ok(true));
             }
             match open.stream.poll_message(cx)? {
-                Poll::Ready(Some(message)) => self.take_message(message)?,
+                Poll::Ready(Some(message)) => self.handle_message(message)?,
                 Poll::Ready(None) => {
                     ready!(self.poll_saved(cx))?;
                     return Poll::Ready(Ok(false));
@@ -378,7 +378,7 @@ impl Changes {
         }
     }
 
-    fn take_message(&mut self, message: StreamMessage) -> Result<(), ChangesError> {
+    fn handle_message(&mut self, message: StreamMessage) -> Result<(), ChangesError> {
         match message {
             StreamMessage::Delivery { changes, checkpoint, delivered } => {
                 let events = changes.into_iter().map(|change| SinkEvent::Change(Box::new(change)));
@@ -391,7 +391,7 @@ impl Changes {
                 self.arrived.push_back(ArrivedEntry::Event(SinkEvent::Reset(reset)));
                 let _ = delivered.send(());
             }
-            StreamMessage::Notice(notice) => self.take_notice(&notice),
+            StreamMessage::Notice(notice) => self.handle_notice(&notice),
             StreamMessage::Finished(summary) => {
                 self.is_incomplete |= summary.incomplete;
                 // A continuous follower ends only if a retry cannot help.
@@ -403,7 +403,7 @@ impl Changes {
         Ok(())
     }
 
-    fn take_notice(&mut self, notice: &FollowNotice) {
+    fn handle_notice(&mut self, notice: &FollowNotice) {
         match notice {
             FollowNotice::Failed(_) => {
                 self.progress.unit_restarts();

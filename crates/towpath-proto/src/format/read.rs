@@ -123,7 +123,7 @@ fn json_or_repaired(text: &str, options: &ReadOptions, budget: Budget) -> Result
     let mut budget = Budget::new(text.len(), options.limits);
     budget.store(repaired.len())?;
     let mut feed = read_json(&repaired, options, budget).map_err(|_| error)?;
-    told(&mut feed, problems);
+    prepend_problems(&mut feed, problems);
     Ok(feed)
 }
 
@@ -140,7 +140,7 @@ fn xml_or_repaired(text: &str, options: &ReadOptions, budget: Budget) -> Result<
             if problems.is_empty() && matches!(error, FormatError::Malformed { .. }) {
                 problems.warn(|| error.to_string());
             }
-            told(&mut feed, problems);
+            prepend_problems(&mut feed, problems);
             Ok(feed)
         }
         // No repair helps a document that is cut off, whatever else is wrong with it.
@@ -151,7 +151,7 @@ fn xml_or_repaired(text: &str, options: &ReadOptions, budget: Budget) -> Result<
 }
 
 /// Puts the warnings of a repair before the other problems of a document.
-fn told(feed: &mut FeedDocument, mut problems: Problems) {
+fn prepend_problems(feed: &mut FeedDocument, mut problems: Problems) {
     problems.append((std::mem::take(&mut feed.problems), feed.counts));
     (feed.problems, feed.counts) = problems.into_parts();
 }

@@ -79,7 +79,7 @@ impl Signals {
 }
 
 /// Inspects content that is not text.
-pub(super) fn look_at_item(item: &Item, signals: &mut Signals) {
+pub(super) fn inspect_binary(item: &Item, signals: &mut Signals) {
     /// Windows, ELF, Mach-O in both byte orders and widths; Mach-O's `cafebabe` is also Java's.
     const MAGIC: [&[u8]; 7] = [
         b"MZ\x90\x00",

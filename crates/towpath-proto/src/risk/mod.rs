@@ -102,7 +102,7 @@ impl Scorer {
             // Decoded text is a field of its own, so that rules can tell it from visible text.
             self.search(ItemField::Encoded, &encoded, &mut found);
         }
-        detector::look_at_item(item, &mut found.signals);
+        detector::inspect_binary(item, &mut found.signals);
         self.conclude(found)
     }
 

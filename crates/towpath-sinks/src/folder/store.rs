@@ -158,7 +158,7 @@ impl FeedFolder {
     fn put(&mut self, change: &Followed, event: &SinkEvent) -> io::Result<Result<(), String>> {
         let name = file_name(&change.item.id);
         let path = self.path.join(&name);
-        let item = match whole(change, || held(&path))? {
+        let item = match whole(change, || stored_item(&path))? {
             Ok(item) => item,
             Err(reason) => return Ok(Err(reason)),
         };
@@ -225,7 +225,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Reads the item of a file.
-fn held(path: &Path) -> io::Result<Option<Item>> {
+fn stored_item(path: &Path) -> io::Result<Option<Item>> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

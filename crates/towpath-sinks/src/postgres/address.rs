@@ -35,7 +35,7 @@ impl PgAddress {
                 _ => drop(url.query_pairs_mut().append_pair(&name, &value)),
             }
         }
-        let shown = shown(&url);
+        let shown = without_secrets(&url);
         let mut config: tokio_postgres::Config =
             url.as_str().parse().map_err(|e: tokio_postgres::Error| {
                 format!("{shown} is no address of a database: {}", reason(&e))
@@ -71,7 +71,7 @@ impl fmt::Debug for PgAddress {
 }
 
 /// Returns the URL without password and options.
-fn shown(url: &Url) -> String {
+fn without_secrets(url: &Url) -> String {
     let mut url = url.clone();
     // A URL that cannot have a password has none.
     let _ = url.set_password(None);

@@ -177,7 +177,7 @@ impl BatchPlan {
                     }
                 }
                 stored.retain(|key, _| !is_whole && key.0 != feed);
-                plan.note(event, &feed, None, history);
+                plan.record(event, &feed, None, history);
                 plan.wipes_source |= is_whole;
                 plan.wiped.insert(feed);
                 continue;
@@ -192,7 +192,7 @@ impl BatchPlan {
                     continue;
                 }
             };
-            plan.note(event, &key.0, Some(change), history);
+            plan.record(event, &key.0, Some(change), history);
             let put = item.map(|item| {
                 puts.push(Some(ItemValues::new(&key.0, item, change)));
                 puts.len() - 1
@@ -213,7 +213,7 @@ impl BatchPlan {
         Ok(plan)
     }
 
-    fn note(&mut self, event: &SinkEvent, feed: &str, change: Option<&Followed>, history: KeepChanges) {
+    fn record(&mut self, event: &SinkEvent, feed: &str, change: Option<&Followed>, history: KeepChanges) {
         if !self.feeds.contains(feed) {
             self.feeds.insert(feed.to_owned());
         }

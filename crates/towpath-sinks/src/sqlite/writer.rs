@@ -110,7 +110,7 @@ impl<'a> BatchWriter<'a> {
             self.transaction.prepare_cached(&self.sql.delete)?.execute([feed, &change.item.id])?;
             return Ok(Ok(()));
         }
-        let item = match whole(change, || self.held(feed, &change.item.id))? {
+        let item = match whole(change, || self.stored_item(feed, &change.item.id))? {
             Ok(item) => item,
             Err(reason) => return Ok(Err(reason)),
         };
@@ -139,7 +139,7 @@ impl<'a> BatchWriter<'a> {
     }
 
     /// Reads the item that a patch applies to.
-    fn held(&self, feed: &str, id: &str) -> rusqlite::Result<Option<Item>> {
+    fn stored_item(&self, feed: &str, id: &str) -> rusqlite::Result<Option<Item>> {
         self.transaction.prepare_cached(&self.sql.item)?.query_row([feed, id], read_item).optional()
     }
 

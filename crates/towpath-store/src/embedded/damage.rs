@@ -7,23 +7,23 @@ use parking_lot::Mutex;
 use crate::error::{ReadTarget, StorageError};
 use crate::{ReadError, StoreDamage};
 
-/// Damage of one data folder that was met since it was opened.
+/// Damage of one data folder that reads met since it was opened.
 pub(crate) struct DamageLog {
     folder: PathBuf,
-    met: Mutex<Option<StoreDamage>>,
+    found: Mutex<Option<StoreDamage>>,
 }
 
 impl DamageLog {
     pub(crate) fn new(folder: PathBuf) -> Self {
-        Self { folder, met: Mutex::default() }
+        Self { folder, found: Mutex::default() }
     }
 
     /// Returns the error of a failed read, and counts it if it met damage.
     pub(crate) fn error(&self, error: StorageError, target: ReadTarget) -> ReadError {
         let error = error.of(target);
         if matches!(error, ReadError::Damaged { .. }) {
-            let mut met = self.met.lock();
-            let damage = met.get_or_insert_with(|| {
+            let mut found = self.found.lock();
+            let damage = found.get_or_insert_with(|| {
                 let first = format!("{error}, in the data folder {}", self.folder.display());
                 // Only the first: readers may ask for the same record all the time.
                 tracing::error!(
@@ -37,8 +37,8 @@ impl DamageLog {
         error
     }
 
-    /// Returns what was met.
-    pub(crate) fn met(&self) -> Option<StoreDamage> {
-        self.met.lock().clone()
+    /// Returns what was found.
+    pub(crate) fn found(&self) -> Option<StoreDamage> {
+        self.found.lock().clone()
     }
 }

@@ -65,7 +65,7 @@ impl DataFolder {
         };
         let (new, format) = (new.is_none(), new.unwrap_or(FORMAT_VERSION));
         if new {
-            begin(path).map_err(refuse)?;
+            mark_unfinished(path).map_err(refuse)?;
         }
         Ok(Self { path: path.to_owned(), new, format, _lock: lock })
     }
@@ -270,7 +270,7 @@ fn holds_files(folder: &Path) -> bool {
 }
 
 /// Marks a folder as one that is being created, so that a crash until it is complete loses nothing.
-fn begin(path: &Path) -> Result<(), String> {
+fn mark_unfinished(path: &Path) -> Result<(), String> {
     let engine = path.join(ENGINE);
     let is_unfinished = path.join(NEW).exists();
     let holds_files = holds_files(&engine);

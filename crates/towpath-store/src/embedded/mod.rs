@@ -422,7 +422,7 @@ impl Store for EmbeddedStore {
     }
 
     fn damage(&self) -> Option<StoreDamage> {
-        self.damage.met()
+        self.damage.found()
     }
 
     async fn flush_documents(&self) {

@@ -75,7 +75,7 @@ pub(super) fn damaged_files(engine: &Path) -> Vec<String> {
             damaged.extend(
                 files
                     .filter(|(file, path)| !is_as_written(*file, path))
-                    .map(|(_, path)| shown(engine, &path)),
+                    .map(|(_, path)| display_name(engine, &path)),
             );
         }
     }
@@ -83,7 +83,7 @@ pub(super) fn damaged_files(engine: &Path) -> Vec<String> {
 }
 
 /// Returns the path of a file as operators know it, from the data folder on.
-pub(super) fn shown(engine: &Path, path: &Path) -> String {
+pub(super) fn display_name(engine: &Path, path: &Path) -> String {
     format!("engine/{}", path.strip_prefix(engine).unwrap_or(path).display())
 }
 
@@ -366,7 +366,7 @@ mod tests {
         let used = keyspace_folders(&engine).unwrap().into_iter().rfind(|folder| is_used(folder)).unwrap();
         fs::remove_file(used.join(CURRENT)).unwrap();
         let error = open().err().unwrap().to_string();
-        assert!(error.contains(&shown(&engine, &used.join(CURRENT))), "{error}");
+        assert!(error.contains(&display_name(&engine, &used.join(CURRENT))), "{error}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct Download {
     stored: StoredPart,
     phase: Phase,
     /// Size of the file, once a response told it.
-    told_size: Option<u64>,
+    reported_size: Option<u64>,
     /// Largest number of bytes stored since the last mismatch. A server that ignores `Range` makes no progress by
     /// sending the same bytes again.
     longest: u64,
@@ -141,7 +141,7 @@ impl Download {
             mode,
             stored: StoredPart::default(),
             phase: Phase::Ready,
-            told_size: None,
+            reported_size: None,
             longest: 0,
             failures: 0,
             mismatches: 0,
@@ -173,7 +173,7 @@ impl Download {
 
     /// Returns the size of the file, if it is known.
     pub fn size(&self) -> Option<u64> {
-        self.file.size.or(self.told_size)
+        self.file.size.or(self.reported_size)
     }
 
     /// Returns the last failure, once.
@@ -244,7 +244,7 @@ impl Download {
             return BodyUse::Drop;
         }
         // Without a length only the end of the body tells the size.
-        self.told_size = length;
+        self.reported_size = length;
         self.stored = StoredPart { etag: strong_etag(head), ..StoredPart::default() };
         self.phase = Phase::Receiving;
         BodyUse::Restart
@@ -268,7 +268,7 @@ impl Download {
             self.fail(now, self.protocol_error(format!("the server sends {reason}")), None);
             return BodyUse::Drop;
         }
-        self.told_size = total.or(self.told_size);
+        self.reported_size = total.or(self.reported_size);
         self.stored.etag = self.stored.etag.take().or(etag);
         self.phase = Phase::Receiving;
         BodyUse::Append
@@ -282,7 +282,7 @@ impl Download {
             return;
         }
         if total == Some(self.stored.length) {
-            self.told_size = total;
+            self.reported_size = total;
             self.phase = Phase::Ready;
             return;
         }
@@ -336,7 +336,7 @@ impl Download {
         let length = self.stored.length;
         match self.size() {
             None => {
-                self.told_size = Some(length);
+                self.reported_size = Some(length);
                 self.phase = Phase::Ready;
             }
             Some(size) if length == size => self.phase = Phase::Ready,
@@ -391,7 +391,7 @@ impl Download {
 
     fn drop_stored(&mut self) {
         self.stored = StoredPart::default();
-        self.told_size = None;
+        self.reported_size = None;
     }
 
     fn refuse(&mut self, reason: String) {

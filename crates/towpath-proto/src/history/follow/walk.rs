@@ -293,7 +293,7 @@ impl HistoryFollower {
     /// Applies the document at the end of the chain.
     fn apply_chain_end(&mut self, now: Now, link: &DocumentLink, document: DocumentContents) {
         self.record_failed_documents(now);
-        self.note_known(&document);
+        self.record_known_entries(&document);
         self.pass.chain.pop();
         let seq = self.state.next_seq();
         self.apply(document, &link.url, seq, Listing::Window);
@@ -304,7 +304,7 @@ impl HistoryFollower {
     }
 
     /// Notes if a document that is about to be applied has an entry of the passes before.
-    fn note_known(&mut self, document: &DocumentContents) {
+    fn record_known_entries(&mut self, document: &DocumentContents) {
         let is_last = DocumentLink::of(&document.predecessor).is_none();
         self.pass.has_beginning.get_or_insert(is_last);
         let Some(known) = self.pass.known.filter(|_| !document.versions.is_empty()) else { return };
@@ -328,7 +328,7 @@ impl HistoryFollower {
 
     fn finish_pass(&mut self, now: Now, document: DocumentContents) {
         self.record_failed_documents(now);
-        self.note_known(&document);
+        self.record_known_entries(&document);
         self.report_lost_beginning(&document);
         // A complete document supersedes history: gaps in it no longer matter.
         let listing = match document.predecessor {

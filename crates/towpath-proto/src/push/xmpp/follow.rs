@@ -117,7 +117,7 @@ impl NodeFollower {
         self.subscribed == SubscribeState::Yes
     }
 
-    fn begin(&mut self, now: Now) {
+    fn handle_new_stream(&mut self, now: Now) {
         self.stream = stream_name(now, self.session.stream_id());
         self.subscribed = SubscribeState::No(Monotonic::ORIGIN);
         self.smart.set_pace(Some(UNSUBSCRIBED));
@@ -125,7 +125,7 @@ impl NodeFollower {
         self.smart.pull_now();
     }
 
-    fn look_at_stream(&mut self, now: Now) {
+    fn check_stream(&mut self, now: Now) {
         if !self.session.is_down() {
             return;
         }
@@ -213,13 +213,13 @@ impl NodeFollower {
             return;
         }
         match stanza.name.as_str() {
-            "iq" => self.take_answer(now, stanza),
-            "message" => self.take_push(now, stanza),
+            "iq" => self.handle_answer(now, stanza),
+            "message" => self.handle_push(now, stanza),
             _ => {}
         }
     }
 
-    fn take_answer(&mut self, now: Now, iq: &Element) {
+    fn handle_answer(&mut self, now: Now, iq: &Element) {
         let failed = match iq.attribute("type") {
             Some("result") => None,
             Some("error") => error::read(iq),
@@ -227,7 +227,7 @@ impl NodeFollower {
         };
         let id = iq.attribute("id").unwrap_or_default();
         if id == self.subscribe_id() && matches!(self.subscribed, SubscribeState::Asked(_)) {
-            return self.take_subscribed(now, failed);
+            return self.handle_subscribe_answer(now, failed);
         }
         let Some((number, _)) = self.asked.filter(|(number, _)| id == self.pull_id(*number)) else { return };
         self.asked = None;
@@ -244,7 +244,7 @@ impl NodeFollower {
         self.smart.handle_page(now, number, page.map_err(|reason| FollowError::Protocol { url, reason }));
     }
 
-    fn take_subscribed(&mut self, now: Now, failed: Option<(String, String)>) {
+    fn handle_subscribe_answer(&mut self, now: Now, failed: Option<(String, String)>) {
         if let Some(refusal) = failed {
             // A refusal may be temporary, for example by a limit of the service.
             self.subscribed = SubscribeState::No(now.after(REFUSED));
@@ -275,11 +275,11 @@ impl NodeFollower {
         Ok(page)
     }
 
-    fn take_push(&mut self, now: Now, message: &Element) {
+    fn handle_push(&mut self, now: Now, message: &Element) {
         let Some(event) = message.child("event", ns::PUBSUB_EVENT) else { return };
         let is_ours = |part: &&Element| part.attribute("node") == Some(self.uri.node.as_str());
         if event.child("delete", ns::PUBSUB_EVENT).filter(is_ours).is_some() {
-            return self.take_deletion(now, message);
+            return self.handle_deletion(now, message);
         }
         let items = event.child("items", ns::PUBSUB_EVENT);
         let Some(items) = items.filter(is_ours) else { return };
@@ -299,7 +299,7 @@ impl NodeFollower {
     }
 
     /// Handles the deletion of the node: its subscriptions are gone. The node may be there again later.
-    fn take_deletion(&mut self, now: Now, message: &Element) {
+    fn handle_deletion(&mut self, now: Now, message: &Element) {
         // Some servers leave the component's namespace on it.
         let reason =
             message.children().find(|child| child.name == "body").map(Element::text).unwrap_or_default();
@@ -366,7 +366,7 @@ impl OverXmpp for NodeFollower {
     fn handle_received(&mut self, now: Now) {
         while let Some(incoming) = self.session.poll_received(now) {
             match incoming {
-                Incoming::Ready => self.begin(now),
+                Incoming::Ready => self.handle_new_stream(now),
                 Incoming::Stanza(stanza) => self.take(now, &stanza),
                 Incoming::TooLarge(_) => {
                     let limit = self.session.largest_stanza() as u64;
@@ -375,7 +375,7 @@ impl OverXmpp for NodeFollower {
                 }
             }
         }
-        self.look_at_stream(now);
+        self.check_stream(now);
         if self.asked.is_some_and(|(_, until)| now.monotonic >= until) {
             self.fail_pull(now, TransferError::Timeout("no answer".into()));
         }

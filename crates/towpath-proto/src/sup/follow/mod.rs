@@ -221,7 +221,7 @@ impl SupFollower {
         let index = key.0;
         let FeedStage::Polling { at, reason } = self.feeds[index].stage else { return };
         // The time of the request counts, not of the response: a later change is not in it.
-        self.learn(index, discovery, at.wall, now);
+        self.update_links(index, discovery, at.wall, now);
         let feed = &mut self.feeds[index];
         (feed.failures, feed.stage) = (0, FeedStage::Waiting);
         (feed.polled, feed.polled_at) = (Some(at.wall), Some(at.monotonic));
@@ -300,7 +300,7 @@ impl SupFollower {
     }
 
     /// Updates the SUP links of a feed from its response. A response without links changes nothing: a `304` may lack them.
-    fn learn(&mut self, index: usize, discovery: Discovery, polled: Timestamp, now: Now) {
+    fn update_links(&mut self, index: usize, discovery: Discovery, polled: Timestamp, now: Now) {
         let url = &self.feeds[index].url;
         let warnings = discovery.warnings.into_iter().map(|w| Event::Warning(format!("{url}: {w}")));
         self.events.extend(warnings.collect::<Vec<_>>());

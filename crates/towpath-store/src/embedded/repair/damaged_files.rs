@@ -13,7 +13,7 @@ use crate::embedded::journal_mark::{ENGINE_VERSION, lost_commits};
 use crate::embedded::migration::copy_entry;
 use crate::embedded::storage_engine::{StorageEngine, last_commit};
 use crate::embedded::table_lists::{
-    self, TableList, content_file, is_damaged, is_unreadable, keyspace_folders, number_of, shown,
+    self, TableList, content_file, display_name, is_damaged, is_unreadable, keyspace_folders, number_of,
 };
 
 /// Folder of the working copy, below the data folder.
@@ -118,9 +118,9 @@ fn leave_out(
         };
         // Without their names the engine would remove all others.
         if number == Some(NAMES) && !files.is_empty() {
-            return Err(io::Error::other(format!("{} names all keyspaces", shown(engine, &files[0]))));
+            return Err(io::Error::other(format!("{} names all keyspaces", display_name(engine, &files[0]))));
         }
-        let names = files.iter().map(|path| format!("the file {}", shown(engine, path)));
+        let names = files.iter().map(|path| format!("the file {}", display_name(engine, path)));
         if number.is_some_and(|number| REBUILT.contains(&number)) {
             left_out.rebuilt.extend(names);
         } else {

@@ -250,7 +250,7 @@ impl LogSums {
         let horizon = feed.row.head.horizon;
         let [first, last] = self.ends.unwrap_or([at, at]);
         if self.ends.is_some() {
-            self.pass(horizon, last, at)?;
+            self.step_over(horizon, last, at)?;
         }
         // The end of the log ends a time as well.
         if at.0 == feed.row.head.seq && at.0 > horizon {
@@ -260,7 +260,12 @@ impl LogSums {
         Ok(())
     }
 
-    fn pass(&mut self, horizon: Seq, last: (Seq, Timestamp), at: (Seq, Timestamp)) -> Result<(), Differs> {
+    fn step_over(
+        &mut self,
+        horizon: Seq,
+        last: (Seq, Timestamp),
+        at: (Seq, Timestamp),
+    ) -> Result<(), Differs> {
         // Up to the horizon anything may be missing, and nothing behind it.
         let is_due = at.0 <= horizon || at.0 == last.0.max(horizon).saturating_add(1);
         if !is_due || at.1 < last.1 {
@@ -277,7 +282,7 @@ impl LogSums {
         let Some([begin, end]) = next.ends else { return Ok(()) };
         let [first, last] = self.ends.unwrap_or([begin, begin]);
         if self.ends.is_some() {
-            self.pass(feed.row.head.horizon, last, begin)?;
+            self.step_over(feed.row.head.horizon, last, begin)?;
         }
         self.ends = Some([first, end]);
         self.changes += next.changes;

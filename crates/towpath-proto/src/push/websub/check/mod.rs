@@ -86,7 +86,7 @@ impl HubChecker {
         }
     }
 
-    fn note(&mut self, rule: Rule, problem: Option<String>) {
+    fn judge(&mut self, rule: Rule, problem: Option<String>) {
         self.report.judge(rule, problem);
     }
 
@@ -105,7 +105,7 @@ impl HubChecker {
     fn judge_topic(&mut self, head: &ResponseHead, body: &[u8]) {
         self.found = discover(head, body);
         let has_hub = self.found.is_some() && head.status == 200;
-        self.note(
+        self.judge(
             ADVERTISED,
             (!has_hub).then(|| format!("{} answers {} without one", head.url, head.status)),
         );
@@ -115,7 +115,7 @@ impl HubChecker {
         let links = link::from_headers(&head.headers, None);
         // Two self links leave the topic's URL undefined.
         let count = links.iter().filter(|link| link.has_rel("self")).count();
-        self.note(ONE_SELF, (count != 1).then(|| format!("it has {count}")));
+        self.judge(ONE_SELF, (count != 1).then(|| format!("it has {count}")));
         self.topic_type = media_type(&head.headers);
         self.step = HubCheckStep::NoCallback;
     }
@@ -132,11 +132,11 @@ impl HubChecker {
         let after = |wait| now.after(wait);
         match self.step {
             HubCheckStep::NoCallback => {
-                self.note(NO_CALLBACK, (status < 400).then(|| format!("it is answered {status}")));
+                self.judge(NO_CALLBACK, (status < 400).then(|| format!("it is answered {status}")));
                 (self.step, self.asked) = (HubCheckStep::Subscribe, false);
             }
             HubCheckStep::Subscribe => {
-                self.note(ACCEPTED, (status != 202).then(|| format!("it is answered {status}")));
+                self.judge(ACCEPTED, (status != 202).then(|| format!("it is answered {status}")));
                 // Any success counts here, so that the check can go on.
                 if !(200..300).contains(&status) {
                     return self.end("the hub accepts no subscription");
@@ -149,7 +149,7 @@ impl HubChecker {
                 self.step = step;
             }
             HubCheckStep::Unsubscribe => {
-                self.note(UNSUBSCRIBES, (status != 202).then(|| format!("it is answered {status}")));
+                self.judge(UNSUBSCRIBES, (status != 202).then(|| format!("it is answered {status}")));
                 // A synchronous hub has verified before it responds.
                 let is_over = self.asked || status != 202;
                 self.step =
@@ -163,7 +163,7 @@ impl HubChecker {
         match self.step {
             HubCheckStep::Question(until) if now.monotonic >= until => {
                 // Without verification the subscription does not exist, so the remaining rules are skipped.
-                self.note(ASKS, Some(format!("nothing came within {QUESTION:?}")));
+                self.judge(ASKS, Some(format!("nothing came within {QUESTION:?}")));
                 self.end("the hub did not verify the request");
             }
             HubCheckStep::Delivery(until) if now.monotonic >= until => {
@@ -171,7 +171,7 @@ impl HubChecker {
                 (self.step, self.asked) = (HubCheckStep::Unsubscribe, false);
             }
             HubCheckStep::LastQuestion(until) if now.monotonic >= until => {
-                self.note(UNSUBSCRIBES, Some(format!("no question came within {QUESTION:?}")));
+                self.judge(UNSUBSCRIBES, Some(format!("no question came within {QUESTION:?}")));
                 self.step = HubCheckStep::Done;
             }
             _ => {}
@@ -203,17 +203,17 @@ impl HubChecker {
     }
 
     fn judge_question(&mut self, query: &str, form: &HubForm) {
-        self.note(ASKS, None);
+        self.judge(ASKS, None);
         let topic = self.found.as_ref().map(|found| found.topic.clone());
         let given = form.last("hub.topic").map(str::to_owned);
-        self.note(ASKS_TOPIC, (given != topic).then(|| format!("it has {given:?}, not {topic:?}")));
+        self.judge(ASKS_TOPIC, (given != topic).then(|| format!("it has {given:?}, not {topic:?}")));
         let challenge = form.last("hub.challenge").unwrap_or_default();
-        self.note(ASKS_CHALLENGE, challenge.is_empty().then(|| "it has none".into()));
+        self.judge(ASKS_CHALLENGE, challenge.is_empty().then(|| "it has none".into()));
         let lease = form.last("hub.lease_seconds").unwrap_or_default().to_owned();
         let is_finite = lease.parse::<u64>().is_ok_and(|seconds| seconds > 0);
-        self.note(ASKS_LEASE, (!is_finite).then(|| format!("it has {lease:?}")));
+        self.judge(ASKS_LEASE, (!is_finite).then(|| format!("it has {lease:?}")));
         let own = self.callback.split_once('?').map_or("", |(_, own)| own);
-        self.note(KEEPS_QUERY, (!query.starts_with(own)).then(|| format!("{query:?}")));
+        self.judge(KEEPS_QUERY, (!query.starts_with(own)).then(|| format!("{query:?}")));
     }
 
     fn judge_delivery(&mut self, call: &Call) -> Reply {
@@ -222,14 +222,14 @@ impl HubChecker {
         // A value with characters beyond ASCII cannot be a signature.
         let header = call.headers.get(signature::HEADER).and_then(|value| value.to_str().ok());
         let signed = signature::check(header, self.secret.as_bytes(), &call.body);
-        self.note(SIGNED, signed.err().map(|error| error.to_string()));
+        self.judge(SIGNED, signed.err().map(|error| error.to_string()));
         let (given, wanted) = (media_type(&call.headers), self.topic_type.clone());
-        self.note(TYPED, (given != wanted).then(|| format!("it is {given:?}, the topic {wanted:?}")));
+        self.judge(TYPED, (given != wanted).then(|| format!("it is {given:?}, the topic {wanted:?}")));
         let links = link::from_headers(&call.headers, None);
         let has = |rel: &str| links.iter().any(|link| link.has_rel(rel));
         let linked = has("hub") && has("self");
-        self.note(LINKED, (!linked).then(|| format!("{:?}", call.headers.get(LINK))));
-        self.note(FILLED, call.body.is_empty().then(|| "it is empty".into()));
+        self.judge(LINKED, (!linked).then(|| format!("{:?}", call.headers.get(LINK))));
+        self.judge(FILLED, call.body.is_empty().then(|| "it is empty".into()));
         (self.step, self.asked) = (HubCheckStep::Unsubscribe, false);
         Reply::status(202)
     }
@@ -280,7 +280,7 @@ impl SingleRequestExchange for HubChecker {
             Ok((head, _)) => self.judge_answer(now, head.status),
             Err(error) => {
                 let rule = if self.step == HubCheckStep::Topic { ADVERTISED } else { ACCEPTED };
-                self.note(rule, Some(error.to_string()));
+                self.judge(rule, Some(error.to_string()));
                 self.end("there is no answer");
             }
         }

@@ -65,7 +65,7 @@ impl PushFollower {
 impl<F: Pulled> PushFollower<F> {
     /// Subscribes to the feed of a follower, which must not be one that finishes.
     pub fn of(mut feed: F, options: SubscribeOptions) -> Self {
-        feed.set_pace(F::SETTLING);
+        feed.set_pace(F::PACE_WHILE_SUBSCRIBING);
         let silence = options.silence;
         let subscriber = Subscriber::new(&feed.page(), options);
         Self { feed, subscriber, silence, was_active: false, warnings: VecDeque::new() }
@@ -76,8 +76,8 @@ impl<F: Pulled> PushFollower<F> {
         self.subscriber.is_active(now)
     }
 
-    fn take(&mut self, now: Now, content_type: &str, body: &[u8]) {
-        if let Err(error) = self.feed.take_push(now, content_type, body) {
+    fn handle_delivery(&mut self, now: Now, content_type: &str, body: &[u8]) {
+        if let Err(error) = self.feed.handle_push(now, content_type, body) {
             self.warn(&format!("a push cannot be read: {error}"));
             // An unreadable push may hold changes, so they are pulled.
             self.feed.pull_now();
@@ -89,14 +89,14 @@ impl<F: Pulled> PushFollower<F> {
     }
 
     /// Selects pushes while subscribed, else polling.
-    fn settle(&mut self, now: Now) {
+    fn update_pace(&mut self, now: Now) {
         if let Some(problem) = self.subscriber.take_problem() {
             self.warn(&problem);
         }
         let is_active = self.subscriber.is_active(now);
         self.feed.set_pace(match (is_active, self.subscriber.is_hopeful()) {
             (true, _) => Some(self.silence),
-            (false, true) => F::SETTLING,
+            (false, true) => F::PACE_WHILE_SUBSCRIBING,
             (false, false) => None,
         });
         if is_active && !self.was_active {
@@ -110,7 +110,7 @@ impl<F: Pulled> PushFollower<F> {
 impl<F: Pulled> Exchange for PushFollower<F> {
     fn poll_request(&mut self, now: Now) -> Option<Request> {
         let request = self.subscriber.poll_request(now);
-        self.settle(now);
+        self.update_pace(now);
         request.or_else(|| self.feed.poll_request(now))
     }
 
@@ -126,7 +126,7 @@ impl<F: Pulled> Exchange for PushFollower<F> {
 
     fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) {
         if self.subscriber.handle_end(now, id, result.clone()) {
-            return self.settle(now);
+            return self.update_pace(now);
         }
         self.feed.handle_end(now, id, result);
     }
@@ -157,9 +157,9 @@ impl<F: Pulled> Follower for PushFollower<F> {
         let (reply, delivered) = self.subscriber.handle_call(now, call);
         if let Some(body) = delivered {
             let content_type = call.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-            self.take(now, content_type.unwrap_or_default(), &body);
+            self.handle_delivery(now, content_type.unwrap_or_default(), &body);
         }
-        self.settle(now);
+        self.update_pace(now);
         reply
     }
 }

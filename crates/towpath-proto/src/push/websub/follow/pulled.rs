@@ -11,7 +11,7 @@ use crate::smart::wire::{Collection, with_parameter};
 /// A pulling follower beneath a subscription.
 pub trait Pulled: Follower {
     /// Poll interval until the hub has confirmed the subscription; `None` for the follower's own.
-    const SETTLING: Option<Duration>;
+    const PACE_WHILE_SUBSCRIBING: Option<Duration>;
 
     /// URL of the feed.
     fn url(&self) -> &str;
@@ -30,12 +30,12 @@ pub trait Pulled: Follower {
     /// # Errors
     ///
     /// The reason for which it cannot be read.
-    fn take_push(&mut self, now: Now, content_type: &str, body: &[u8]) -> Result<(), String>;
+    fn handle_push(&mut self, now: Now, content_type: &str, body: &[u8]) -> Result<(), String>;
 }
 
 impl Pulled for SmartFollower {
     // Changes between the first pull and the subscription must not wait for long.
-    const SETTLING: Option<Duration> = Some(Duration::from_secs(2));
+    const PACE_WHILE_SUBSCRIBING: Option<Duration> = Some(Duration::from_secs(2));
 
     fn url(&self) -> &str {
         self.url()
@@ -54,7 +54,7 @@ impl Pulled for SmartFollower {
         self.pull_now();
     }
 
-    fn take_push(&mut self, now: Now, content_type: &str, body: &[u8]) -> Result<(), String> {
+    fn handle_push(&mut self, now: Now, content_type: &str, body: &[u8]) -> Result<(), String> {
         let page = if content_type.contains("xml") {
             Collection::from_atom_within(body, self.url(), self.limits().document)
         } else {
@@ -70,7 +70,7 @@ impl Pulled for SmartFollower {
 /// A delivery has a part of the newest document or the whole of it (WebSub, section 7), and may have overtaken another. So
 /// it says only that there is something new: the newest document and the archives before it tell what.
 impl Pulled for HistoryFollower {
-    const SETTLING: Option<Duration> = None;
+    const PACE_WHILE_SUBSCRIBING: Option<Duration> = None;
 
     fn url(&self) -> &str {
         self.url()
@@ -88,7 +88,7 @@ impl Pulled for HistoryFollower {
         self.pull_now();
     }
 
-    fn take_push(&mut self, _: Now, _: &str, _: &[u8]) -> Result<(), String> {
+    fn handle_push(&mut self, _: Now, _: &str, _: &[u8]) -> Result<(), String> {
         self.pull_after_push();
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Pulled for HistoryFollower {
 ///
 /// The text knows no pushes, so a delivery says only that there is something new.
 impl Pulled for ReplicationFollower {
-    const SETTLING: Option<Duration> = None;
+    const PACE_WHILE_SUBSCRIBING: Option<Duration> = None;
 
     fn url(&self) -> &str {
         self.url()
@@ -116,7 +116,7 @@ impl Pulled for ReplicationFollower {
         self.pull_now();
     }
 
-    fn take_push(&mut self, _: Now, _: &str, _: &[u8]) -> Result<(), String> {
+    fn handle_push(&mut self, _: Now, _: &str, _: &[u8]) -> Result<(), String> {
         self.pull_after_push();
         Ok(())
     }

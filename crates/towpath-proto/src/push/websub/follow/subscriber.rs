@@ -195,9 +195,9 @@ impl Subscriber {
     pub fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) -> bool {
         let Some(exchange) = self.exchange.take_if(|exchange| exchange.id == id) else { return false };
         match (exchange.head, exchange.hub, result) {
-            (Some(head), None, result) => self.found(now, &head, &exchange.body, result),
+            (Some(head), None, result) => self.handle_topic(now, &head, &exchange.body, result),
             // The status counts. The body may only say why.
-            (Some(head), Some(hub), _) => self.asked(now, hub, &head, &exchange.body),
+            (Some(head), Some(hub), _) => self.handle_hub_response(now, hub, &head, &exchange.body),
             (None, None, Err(error)) => self.fail(now, format!("cannot look for the hub: {error}")),
             (None, Some(hub), Err(error)) => self.next_hub(now, hub, format!("cannot ask the hub: {error}")),
             (None, _, Ok(())) => self.fail(now, "no answer".into()),
@@ -205,7 +205,13 @@ impl Subscriber {
         true
     }
 
-    fn found(&mut self, now: Now, head: &ResponseHead, body: &[u8], result: Result<(), TransferError>) {
+    fn handle_topic(
+        &mut self,
+        now: Now,
+        head: &ResponseHead,
+        body: &[u8],
+        result: Result<(), TransferError>,
+    ) {
         if head.status != 200 {
             return self.fail(now, format!("the topic answers {}", head.status));
         }
@@ -219,7 +225,7 @@ impl Subscriber {
         }
     }
 
-    fn asked(&mut self, now: Now, hub: usize, head: &ResponseHead, body: &[u8]) {
+    fn handle_hub_response(&mut self, now: Now, hub: usize, head: &ResponseHead, body: &[u8]) {
         // The verification may have arrived and been confirmed before this response.
         if self.step != SubscribeStep::UnderWay {
             return;
@@ -254,8 +260,8 @@ impl Subscriber {
     /// Responds to a call of the callback. Returns a delivery's body with it, if its signature is valid.
     pub fn handle_call(&mut self, now: Now, call: &Call) -> (Reply, Option<Bytes>) {
         match call.method {
-            Method::GET => (self.answer(now, &call.query), None),
-            Method::POST => self.take(now, call),
+            Method::GET => (self.verify_intent(now, &call.query), None),
+            Method::POST => self.check_delivery(now, call),
             _ => (Reply::status(405), None),
         }
     }
@@ -263,7 +269,7 @@ impl Subscriber {
     /// Responds to a verification request. WebSub 5.3.1: "The subscriber MUST confirm that the hub.topic
     /// corresponds to a pending subscription … that it wishes to carry out … If the subscriber does not agree
     /// with the action, the subscriber MUST respond with a 404".
-    fn answer(&mut self, now: Now, query: &str) -> Reply {
+    fn verify_intent(&mut self, now: Now, query: &str) -> Reply {
         let Ok(form) = HubForm::parse(query.as_bytes()) else { return Reply::status(404) };
         // Hubs decode the topic (5.1.1), and may ask about it so.
         let is_topic = |found: &HubLinks| {
@@ -273,7 +279,7 @@ impl Subscriber {
         match (form.last("hub.mode"), form.last("hub.challenge")) {
             (Some("subscribe"), Some(challenge)) if is_wanted => {
                 let reply = Reply { status: 200, body: Bytes::from(challenge.to_owned()) };
-                self.begin(now, form.last("hub.lease_seconds").and_then(|text| text.parse().ok()));
+                self.start_lease(now, form.last("hub.lease_seconds").and_then(|text| text.parse().ok()));
                 reply
             }
             (Some("denied"), _) if is_wanted => {
@@ -297,7 +303,7 @@ impl Subscriber {
             || self.exchange.as_ref().is_some_and(|exchange| exchange.hub.is_some())
     }
 
-    fn begin(&mut self, now: Now, lease: Option<i64>) {
+    fn start_lease(&mut self, now: Now, lease: Option<i64>) {
         // WebSub 5.1: a lease is a positive number, so any other tells nothing.
         let lease = lease.and_then(|lease| u64::try_from(lease).ok()).filter(|lease| *lease > 0);
         let lease = lease.unwrap_or(UNTOLD_LEASE).min(LONGEST_LEASE);
@@ -311,7 +317,7 @@ impl Subscriber {
 
     /// Checks the signature of a delivery. WebSub 7 and 7.1.2, 0.3 section 7.4: an unsigned delivery is
     /// refused, a wrong signature is acknowledged and ignored.
-    fn take(&mut self, now: Now, call: &Call) -> (Reply, Option<Bytes>) {
+    fn check_delivery(&mut self, now: Now, call: &Call) -> (Reply, Option<Bytes>) {
         if !self.has_asked() && !self.is_active(now) {
             // "MAY return an HTTP 410 code to indicate that the subscription has been deleted".
             return (Reply::status(410), None);

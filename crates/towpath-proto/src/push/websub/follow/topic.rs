@@ -34,7 +34,7 @@ impl TopicNews {
 }
 
 impl Pulled for TopicNews {
-    const SETTLING: Option<Duration> = None;
+    const PACE_WHILE_SUBSCRIBING: Option<Duration> = None;
 
     fn url(&self) -> &str {
         &self.url
@@ -54,7 +54,7 @@ impl Pulled for TopicNews {
         self.has_news = true;
     }
 
-    fn take_push(&mut self, _: Now, _: &str, _: &[u8]) -> Result<(), String> {
+    fn handle_push(&mut self, _: Now, _: &str, _: &[u8]) -> Result<(), String> {
         self.has_news = true;
         Ok(())
     }

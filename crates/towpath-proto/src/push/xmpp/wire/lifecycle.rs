@@ -62,12 +62,12 @@ pub(crate) struct StreamLifecycle {
     /// Reason of the last failure, until it is reported.
     problem: Option<String>,
     /// Reason that was reported last.
-    told: Option<String>,
+    last_problem: Option<String>,
 }
 
 impl Default for StreamLifecycle {
     fn default() -> Self {
-        Self { state: StreamState::Down(Monotonic::ORIGIN), failures: 0, problem: None, told: None }
+        Self { state: StreamState::Down(Monotonic::ORIGIN), failures: 0, problem: None, last_problem: None }
     }
 }
 
@@ -105,11 +105,11 @@ impl StreamLifecycle {
 
     pub(crate) fn open(&mut self, now: Now) {
         self.state = StreamState::Ready(now.monotonic, now.after(SILENCE));
-        self.told = None;
+        self.last_problem = None;
     }
 
     /// Records input from the server.
-    pub(crate) fn hear(&mut self, now: Now) {
+    pub(crate) fn record_input(&mut self, now: Now) {
         if let StreamState::Ready(since, _) | StreamState::Doubtful(since, _) = self.state {
             // Any input proves that the server is alive, not only the answer to a ping.
             self.state = StreamState::Ready(since, now.after(SILENCE));
@@ -124,8 +124,8 @@ impl StreamLifecycle {
         self.failures = self.failures.saturating_add(1);
         self.state = StreamState::Down(now.after(BACKOFF.wait(self.failures)));
         // "logged once": an unchanged reason is not reported again.
-        if self.told.as_ref() != Some(&problem) {
-            self.told = Some(problem.clone());
+        if self.last_problem.as_ref() != Some(&problem) {
+            self.last_problem = Some(problem.clone());
             self.problem = Some(problem);
         }
     }

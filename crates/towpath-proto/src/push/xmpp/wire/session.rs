@@ -197,7 +197,7 @@ impl ClientSession {
 
     /// Appends received bytes.
     pub fn handle_bytes(&mut self, now: Now, bytes: &[u8]) {
-        self.lifecycle.hear(now);
+        self.lifecycle.record_input(now);
         self.reader.push(bytes);
     }
 
@@ -208,7 +208,7 @@ impl ClientSession {
             match self.reader.poll() {
                 Ok(None) => return None,
                 Ok(Some(received)) => {
-                    let incoming = self.take(now, received);
+                    let incoming = self.handle(now, received);
                     if incoming.is_some() {
                         return incoming;
                     }
@@ -219,7 +219,7 @@ impl ClientSession {
         None
     }
 
-    fn take(&mut self, now: Now, received: Received) -> Option<Incoming> {
+    fn handle(&mut self, now: Now, received: Received) -> Option<Incoming> {
         match received {
             Received::Opened(stream) if stream.is("stream", ns::STREAM) => {
                 stream.attribute("id").unwrap_or_default().clone_into(&mut self.stream_id);
@@ -236,16 +236,16 @@ impl ClientSession {
             Received::TooLarge(stanza) if self.lifecycle.is_ready() => {
                 return Some(Incoming::TooLarge(stanza));
             }
-            Received::Stanza(stanza) => return self.take_opening(now, &stanza),
+            Received::Stanza(stanza) => return self.handle_opening(now, &stanza),
             _ => self.end(now, "bad-format", "the server violates RFC 6120 while opening the stream".into()),
         }
         None
     }
 
-    fn take_opening(&mut self, now: Now, stanza: &Element) -> Option<Incoming> {
+    fn handle_opening(&mut self, now: Now, stanza: &Element) -> Option<Incoming> {
         self.lifecycle.step(now);
         match (self.stage, stanza.name.as_str(), &*stanza.ns) {
-            (LoginStage::Features, "features", ns::STREAM) => self.take_features(now, stanza),
+            (LoginStage::Features, "features", ns::STREAM) => self.handle_features(now, stanza),
             (LoginStage::Proceed, "proceed", TLS) => self.stage = LoginStage::Encrypting,
             // RFC 6120, 5.4.2.2: the server closes the stream after it.
             (LoginStage::Proceed, "failure", TLS) => {
@@ -261,7 +261,7 @@ impl ClientSession {
         None
     }
 
-    fn take_features(&mut self, now: Now, features: &Element) {
+    fn handle_features(&mut self, now: Now, features: &Element) {
         if self.has_authenticated {
             // Only if the feature is offered and not optional (RFC 6121, 1.4).
             // RFC 3921 required this step; servers still offer it for old clients.

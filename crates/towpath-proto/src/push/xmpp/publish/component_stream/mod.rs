@@ -75,7 +75,7 @@ impl ComponentStream {
 
     /// Appends received bytes.
     pub fn handle_bytes(&mut self, now: Now, bytes: &[u8]) {
-        self.lifecycle.hear(now);
+        self.lifecycle.record_input(now);
         self.reader.push(bytes);
     }
 
