@@ -35,7 +35,7 @@ impl Driver {
     }
 
     fn new(content: &[u8]) -> Self {
-        Self::of(content, Some(content.len() as u64), false)
+        Self::of(content, Some(content.len() as u64), FollowMode::Continuous)
     }
 
     /// Waits as long as the download asks, and returns the seconds.

@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(news(&mut topic), [true]);
         topic.set_pace(Some(Duration::from_secs(600)));
         assert!(news(&mut topic).is_empty());
-        topic.take_push(Now::simulated(jiff::Timestamp::UNIX_EPOCH), "text/plain", b"").unwrap();
+        topic.handle_push(Now::simulated(jiff::Timestamp::UNIX_EPOCH), "text/plain", b"").unwrap();
         assert_eq!(news(&mut topic), [true]);
         topic.set_pace(None);
         assert_eq!(news(&mut topic), [false], "the subscription lapsed");

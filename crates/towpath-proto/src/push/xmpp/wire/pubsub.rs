@@ -244,7 +244,7 @@ mod tests {
             ("<publish node='xx'/>", IqType::Set, Err(("feature-not-implemented", Some("unsupported")))),
             (
                 "<subscribe node='xx' jid='alice@example.net'/><options/>",
-                true,
+                IqType::Set,
                 Err(("feature-not-implemented", Some("unsupported"))),
             ),
             ("<nonsense/>", IqType::Get, bad(None)),

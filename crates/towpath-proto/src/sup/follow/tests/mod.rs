@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::follow::{Event, Exchange, Follower, Now, Request, ResponseHead, TransferError};
-use crate::sup::follow::{FeedKey, PollReason, SupFollower, SupPollIntervals};
+use crate::sup::follow::{FeedKey, PollReason, PolledContent, SupFollower, SupPollIntervals};
 use crate::sup::wire::discovery::{Discovery, SupLink};
 
 const SUP: &str = "https://a.example/sup.json";

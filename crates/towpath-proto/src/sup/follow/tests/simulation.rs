@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
 use crate::follow::{Event, Exchange, Follower, Now, RequestId, ResponseHead, TransferError};
-use crate::sup::follow::{DueFeed, PollReason, SupFollower, SupPollIntervals};
+use crate::sup::follow::{DueFeed, PollReason, PolledContent, SupFollower, SupPollIntervals};
 use crate::sup::publish::RecentUpdates;
 use crate::sup::wire::discovery::{Discovery, SupLink};
 use crate::sup::wire::id::SupId;
