@@ -53,6 +53,7 @@ impl AddressPolicy {
     /// [`NotPublic`] with the kind of an address that is not open.
     pub fn check(&self, address: IpAddr) -> Result<(), NotPublic> {
         let Self::Public(networks) = self else { return Ok(()) };
+        // Public addresses need no entry: the networks only add to them.
         let Err(reason) = address::check(address) else { return Ok(()) };
         let is_open = address::private_network(address).is_some_and(|network| networks.contains(&network));
         if is_open { Ok(()) } else { Err(reason) }

@@ -141,6 +141,7 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
         fetcher: &Fetcher,
         clock: &dyn DriverClock,
     ) -> Result<(), O::Error> {
+        // Taken out before the first await. The caller does not cancel this, so it is not lost.
         let Some(change) = self.awaiting.take() else { return Ok(()) };
         let (end, url) = match self.output.files() {
             Some(files) => (self.download(&change, &*files, fetcher, clock).await?, files.url(&change)),
@@ -207,6 +208,7 @@ impl<'a, O: Output> DeliveryBatch<'a, O> {
                 self.since.get_or_insert_with(Instant::now);
             }
             Event::Checkpoint(state) => {
+                // Later checkpoints replace earlier ones that wait: they cover the same changes and more.
                 self.checkpoint = Some((state, self.changes.len()));
                 self.since.get_or_insert_with(Instant::now);
             }

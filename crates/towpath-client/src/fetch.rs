@@ -121,6 +121,7 @@ impl PolicyClients {
         if *policy == AddressPolicy::PUBLIC {
             return Ok(self.public.clone());
         }
+        // Held while the client is made: two clients of one policy would not share their connections.
         let mut others = self.others.lock();
         if let Some(known) = others.get(policy) {
             return Ok(known.clone());
@@ -245,6 +246,7 @@ impl Fetcher {
             };
             redirects.check(&hop, &target, &self.options)?;
             redirects.record(response.status(), &target);
+            // The body of a redirect is never read, whatever its length.
             hop.redirect(response.status(), target);
         }
     }
@@ -268,6 +270,7 @@ impl Fetcher {
         deadline: Instant,
     ) -> Result<reqwest::Response, TransferError> {
         let mut headers = hop.headers.clone();
+        // Asked for each hop. A redirect to another origin must not carry a token away.
         if let Some(own) = self.origin_headers.as_ref().filter(|own| own.origin == hop.url.origin()) {
             own.headers.iter().for_each(|(name, value)| drop(headers.insert(name, value.clone())));
         }
@@ -277,6 +280,7 @@ impl Fetcher {
             url = with_credentials(&url, &self.named.urls);
         }
         let request = http.request(hop.method.clone(), url).headers(headers);
+        // No empty body: it would add `Content-Length: 0` to a GET, which some servers refuse.
         let request = if hop.body.is_empty() { request } else { request.body(hop.body.clone()) };
         let sending = async {
             match &self.transport {
@@ -305,6 +309,8 @@ impl Fetcher {
             url: hop.url.to_string(),
             headers: response.headers().clone(),
         };
+        // The body has what the head has left of the time. A server that sends a byte now and then cannot go on
+        // for ever.
         let left = deadline.saturating_duration_since(Instant::now());
         let limits = BodyLimits { size: request.max_body, stall: self.options.stall_timeout, left };
         // These carry the Content-Length and coding of a body that is not sent (RFC 9110, section 8.6).

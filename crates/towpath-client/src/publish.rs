@@ -118,6 +118,7 @@ impl ServerClient {
     pub fn feed(&self, name: &str) -> FeedClient {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
+            // Pushed as a segment, which encodes a slash: a name cannot lead to another path of the server.
             segments.pop_if_empty().push("feeds").push(name);
         }
         FeedClient { url: url.into(), fetcher: self.fetcher.clone() }

@@ -141,6 +141,7 @@ impl RequestDriver {
     /// Waits for the next event of a request in flight, ignoring the exchange's timer. Cancel-safe.
     pub(super) async fn next_response<E: Exchange + ?Sized>(&mut self, exchange: &mut E) -> ExchangeProgress {
         self.start_ahead().await;
+        // The only await that takes something. Cancelled before it returns, it has taken nothing.
         let Some(event) = self.in_flight.next().await else { return ExchangeProgress::Idle };
         self.accept(exchange, event)
     }
@@ -150,6 +151,7 @@ impl RequestDriver {
         if self.ahead.is_empty() {
             return;
         }
+        // A future does nothing before its first poll. `in_flight` would poll it with the next event only.
         while let Some(mut sending) = self.ahead.pop() {
             let polled = poll_fn(|cx| Poll::Ready(sending.as_mut().poll(cx))).await;
             self.in_flight.push(match polled {

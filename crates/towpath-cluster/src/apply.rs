@@ -98,6 +98,7 @@ impl LogMessage {
 fn commands(mut payload: Bytes) -> Result<Vec<LogCommand>, DecodeError> {
     let mut commands = Vec::new();
     while !payload.is_empty() {
+        // All or none: every node decides a message as a whole, so half of one must not take effect.
         commands.push(LogCommand::decode(&mut payload)?);
     }
     Ok(commands)
@@ -182,6 +183,7 @@ impl Applier {
     fn wait_until_writable(&self, messages: &mpsc::Receiver<LogMessage>) -> Result<(), ReplicaError> {
         while let Err(error) = self.replica.check_writable() {
             self.health.set_problem(format!("this node's replica waits for disk space: {error}"));
+            // Without this a store on a full disk could not be closed.
             if messages.is_closed() || self.replica.has_failed() {
                 return Err(error);
             }
@@ -194,6 +196,8 @@ impl Applier {
         let Self { replica, sessions, own_session, .. } = self;
         let mut group = ApplyGroup {
             replica,
+            // Read once for the group. Messages of an earlier session have no callers left who would wait for
+            // results.
             own_session: own_session.load(Ordering::Acquire),
             commands: replica.begin_group(),
             raised: None,
@@ -230,6 +234,7 @@ impl Applier {
             tracing::info!(level, "the cluster has a new feature level");
             self.health.set_level(level);
         }
+        // After the commit: who waits for this position reads what is stored.
         self.health.applied(position.at, position.mark);
         for event in events {
             // The producer may have ended before, because the store is being closed.

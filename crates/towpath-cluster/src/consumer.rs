@@ -111,6 +111,7 @@ impl LogConsumer {
         let checked =
             timeout(REQUEST_TIMEOUT, stream::check_position(&stream, info, log, &self.position)).await;
         checked.map_err(|_| later("the cluster does not answer"))??;
+        // Asked in each attempt: an operator may have brought the lost messages back from a copy of the stream.
         if let Some(lost) = self.health.lost() {
             let found = timeout(REQUEST_TIMEOUT, stream::check_mark(&stream, info, &lost)).await;
             found.map_err(|_| later("the cluster does not answer"))??;
@@ -158,6 +159,8 @@ impl LogConsumer {
                 Some(_) => return Err(later("a message of the log was not delivered")),
             }
             let payload = message.message.payload;
+            // By bytes and not only by messages: 16,384 large ones would fill the memory of a node that catches
+            // up.
             let acquired = Arc::clone(&self.ahead).acquire_many_owned(permits(payload.len())).await;
             let Ok(permit) = acquired else {
                 return Ok(());
@@ -191,11 +194,14 @@ pub(crate) async fn watch(
     loop {
         let (asked, started) = (clock(), Instant::now());
         let before = *position.borrow_and_update();
+        // Kept until there is an answer. After an outage, a newer mark could be one of a log that has lost this
+        // one.
         unchecked = unchecked.or_else(|| health.mark());
         match timeout(REQUEST_TIMEOUT, log_end(&context, &name, unchecked.as_ref())).await {
             Ok(Ok(end)) => {
                 unchecked = None;
                 doubts.clear();
+                // With the time before the question: the answer says how the log was at some time after that.
                 health.log_ends(end.last_sequence, asked, started);
                 health.set_log(end);
                 idle_polls = if end.last_sequence > before { idle_polls + 1 } else { 0 };

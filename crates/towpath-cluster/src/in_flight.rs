@@ -135,6 +135,7 @@ impl<R> InFlightWindow<R> {
         let Some(place) = self.sent.iter().position(done).filter(|_| session == self.session) else {
             return Vec::new();
         };
+        // Messages are applied in order, so the ones before this are done as well.
         self.sent.drain(..=place).flat_map(|sent| sent.replies).collect()
     }
 
@@ -172,6 +173,7 @@ impl<R> InFlightWindow<R> {
 
     /// Returns the messages to publish again: the first one without an acknowledgement, and all later ones.
     pub(crate) fn retransmit(&mut self, now: Instant) -> Vec<OutgoingMessage> {
+        // All from there on, stored or not: if the first was lost, replicas have skipped the others.
         let first = self.sent.iter().position(|sent| !sent.stored);
         first.map(|first| self.publish_from(first, now)).unwrap_or_default()
     }
@@ -183,6 +185,7 @@ impl<R> InFlightWindow<R> {
         let messages = self.sent.iter_mut().skip(place).map(|sent| {
             // Not stored any more: what counts is that this attempt arrives.
             (sent.header.attempt, sent.published, sent.stored) = (attempt, now, false);
+            // Copied: the client library may still have the bytes of the attempt before.
             let mut payload = sent.payload.to_vec();
             payload[..HEADER].copy_from_slice(&sent.header.encode());
             sent.payload = payload.into();

@@ -87,6 +87,7 @@ pub(crate) async fn answer(
 ) {
     let Ok(mut questions) = client.subscribe(subject(&name)).await else { return };
     while let Some(question) = questions.next().await {
+        // Anybody may publish here. Without an address there is nobody to answer.
         let Some(reply) = question.reply else { continue };
         let applied = *health.position().borrow();
         let answer = json!({
@@ -100,6 +101,7 @@ pub(crate) async fn answer(
 fn parse_answer(answer: &[u8], log: LogId) -> Option<LiveNode> {
     let answer: Value = serde_json::from_slice(answer).ok()?;
     let number = |key: &str| u64::from_str_radix(answer[key].as_str()?, 16).ok();
+    // An answer of another log under the same name tells nothing about this one.
     if number("log")? != log {
         return None;
     }
@@ -119,6 +121,7 @@ pub(crate) async fn live_nodes(
     log: LogId,
 ) -> Result<Vec<LiveNode>, String> {
     let failed = |e: &dyn std::fmt::Display| format!("cannot ask the cluster's nodes: {e}");
+    // Subscribed before the question is sent, or the first answers could be missed.
     let inbox = client.new_inbox();
     let mut answers = client.subscribe(inbox.clone()).await.map_err(|e| failed(&e))?;
     client.publish_with_reply(subject(name), inbox, "".into()).await.map_err(|e| failed(&e))?;
@@ -144,9 +147,12 @@ fn merge(answered: Vec<LiveNode>, consumers: Vec<NodeConsumer>) -> Vec<LiveNode>
     for NodeConsumer { node, delivered } in consumers {
         // Nodes of level 1 are one entry: the lowest position of them counts.
         let (node, level) = node.unwrap_or((0, FIRST_LEVEL));
+        // A node may have left an old consumer behind, whose position would hold the removal back for a minute.
         if answered.contains(&node) {
             continue;
         }
+        // A lower bound. Too low only keeps messages longer; too high would remove some that the node still
+        // needs.
         let applied = delivered.saturating_sub(UNAPPLIED);
         let known = nodes.entry(node).or_insert(LiveNode { node, level, applied });
         known.applied = known.applied.min(applied);

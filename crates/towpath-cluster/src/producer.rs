@@ -116,6 +116,7 @@ impl Producer {
         let inbox = client.new_inbox();
         let acknowledgements = client.subscribe(format!("{inbox}.*.*")).await.map_err(|e| e.to_string())?;
         let window = InFlightWindow::new(log, fastrand::u64(..));
+        // Before the first message: the applying thread must know the session when the message comes back.
         own_session.store(window.session(), Ordering::Release);
         Ok(Self {
             connected: client.connection_state() == State::Connected,
@@ -141,6 +142,7 @@ impl Producer {
         mut events: mpsc::UnboundedReceiver<ApplyEvent>,
     ) {
         let mut tick = interval(TICK);
+        // After a pause of the process one check is enough. A burst of them would only repeat it.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut open = true;
         let gathered = sleep(GATHER);
@@ -185,6 +187,8 @@ impl Producer {
         match event {
             ApplyEvent::Applied { session, number, results } => {
                 let replies = self.window.applied(session, number, Instant::now());
+                // As many callers as were answered just now are likely to send again. A message that waits for
+                // them carries all.
                 self.gather_target = replies.len() + self.waiting.len();
                 let mut results = results.into_iter();
                 for reply in replies {
@@ -208,6 +212,7 @@ impl Producer {
 
     async fn acknowledged(&mut self, message: &async_nats::Message) {
         let Some((session, number)) = self.parse_subject(&message.subject) else { return };
+        // An acknowledgement of an earlier session is of a message whose callers were told already.
         if session != self.window.session() || message.status == Some(StatusCode::NO_RESPONDERS) {
             // The stream has no leader now. Messages without an acknowledgement are published again later.
             return;
@@ -215,6 +220,7 @@ impl Producer {
         match serde_json::from_slice(&message.payload) {
             Ok(Response::<PublishAck>::Ok(_)) => {
                 self.refusal = None;
+                // Stored is not applied. Callers get their results when this node's replica has the message.
                 self.window.stored(session, number, Instant::now());
             }
             // Temporary: the window publishes the message again.

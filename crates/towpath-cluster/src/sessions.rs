@@ -107,6 +107,8 @@ impl Sessions {
         }
         let parts_now = if header.payload == PayloadKind::Part { parts + 1 } else { 0 };
         if parts_now == 0 {
+            // Parts have the numbers right before the last one, because a session takes its messages in their
+            // order.
             changes.done = header.number - u64::from(parts)..header.number;
         }
         // Removed first: its old sequence number is a key of the second map.
@@ -154,6 +156,7 @@ impl Sessions {
 
     fn insert(&mut self, session: SessionId, progress: SessionProgress) {
         self.incomplete += usize::from(progress.parts > 0);
+        // Sequence numbers of messages are unique, so one key never stands for two sessions.
         self.by_sequence.insert(progress.at, session);
         self.progress.insert(session, progress);
     }

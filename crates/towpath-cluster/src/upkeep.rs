@@ -84,7 +84,10 @@ pub(crate) async fn last_snapshot(replica: &EmbeddedStore) -> Option<LogSnapshot
 impl LogUpkeep {
     /// Does what is due: raises the level, writes a snapshot, removes messages.
     pub(crate) async fn run(&self, lease: &Lease) -> Result<(), LogUpkeepError> {
+        // Held for the whole pass: two passes at once would write one snapshot twice, and remove twice.
         let mut state = self.state.lock().await;
+        // Another node may have held the role in between. What this node remembers of the storage is out of
+        // date then.
         if state.lease.as_ref() != Some(lease) {
             *state = UpkeepState { lease: Some(lease.clone()), ..UpkeepState::default() };
         }
@@ -93,6 +96,8 @@ impl LogUpkeep {
         let stream = stream.map_err(|_| error(&"the cluster does not answer"))?.map_err(|e| error(&e))?;
         let nodes =
             timeout(REQUEST_TIMEOUT, nodes::live_nodes(&self.client, &stream, &self.name, self.log)).await;
+        // Asked before anything is decided. Without the answers a level could be raised above a node, or
+        // messages removed that it needs.
         let nodes = nodes.map_err(|_| error(&"the cluster does not answer"))?.map_err(LogUpkeepError)?;
         self.raise_level(&mut state, lease, &nodes).await?;
         match &self.snapshots {
@@ -127,6 +132,7 @@ impl LogUpkeep {
             state.holding_back = holding_back;
             return Ok(());
         }
+        // Just before the effect: finding the nodes took seconds, in which the lease may have ended.
         lease.check().map_err(|e| error(&e))?;
         let raised = self.requests.request(&LogCommand::raise_level(next), ReplySender::Level).await;
         raised.and_then(|level| level).map(drop).map_err(|e| error(&e))
@@ -153,6 +159,7 @@ impl LogUpkeep {
         let is_sound = self.health.stopped().is_none();
         if is_sound && (state.is_damaged || retention::is_due(options, known, &log, applied, now)) {
             let point = self.write(lease, &storage, now).await?;
+            // A snapshot at the same sequence number replaces the one before.
             known.retain(|known| known.sequence < point.sequence);
             known.push(point);
             state.is_damaged = false;
@@ -189,6 +196,8 @@ impl LogUpkeep {
         let written = self.requests.request(&command.map_err(|e| error(&e))?, ReplySender::Write).await;
         match written.map_err(|e| error(&e))? {
             Ok(()) => Ok(SnapshotPoint { sequence, made: now }),
+            // The row is written under the lease. A node that was paused must not announce a snapshot that the
+            // new holder has removed.
             Err(WriteError::Precondition { .. }) => Err(error(&"another node has taken over the role")),
             Err(e) => Err(error(&e)),
         }
@@ -215,11 +224,15 @@ impl LogUpkeep {
                 return Err(error(&reason));
             }
         };
+        // The snapshot may be of an earlier log of the same name. Removing messages of this one by it would
+        // lose them.
         if let Some(mark) = manifest.log.as_ref().and_then(snapshots::mark_of) {
             let info = stream.get_info().await.map_err(|e| error(&e))?;
             let checked = stream::check_mark(stream, &info, &mark).await;
             checked.map_err(|e| error(&e.into_reason()))?;
         }
+        // Reading the snapshot may take minutes. Nothing is removed that another node is responsible for by
+        // now.
         lease.check().map_err(|e| error(&e))?;
         if let Some(first) = first {
             let purged = stream.purge().sequence(first).await.map_err(|e| error(&e))?;
@@ -262,6 +275,8 @@ async fn list(storage: &dyn BackupStorage) -> Result<Vec<SnapshotPoint>, LogUpke
                 points.push(SnapshotPoint { sequence: log.sequence, made });
             }
             Ok(_) => {}
+            // The storage failed, so the list is incomplete. With half a list, newer snapshots would seem to be
+            // missing.
             Err(backup::RestoreError::Storage(e)) => return Err(error(&e)),
             Err(e) => tracing::warn!(error = %e, "a snapshot of the log cannot be read"),
         }

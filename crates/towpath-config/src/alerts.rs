@@ -129,6 +129,7 @@ impl AlertsConfig {
             let is_http =
                 Url::parse(webhook.url.expose()).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
             problems.ensure(is_http, "webhook.url", "webhook.url is not an http or https URL");
+            // Taken out: the secrets are in one list now, and a second check must not add them again.
             for file in std::mem::take(&mut webhook.secret_files) {
                 let path = folder.join(file);
                 match read_secret(&path) {
@@ -160,6 +161,7 @@ impl AlertsConfig {
 
     /// Adds the feed of the alerts, unless the file has it.
     pub(super) fn add_feed(&self, feeds: &mut Vec<Arc<FeedConfig>>) {
+        // A feed of this id in the file has its own title and visibility, which the operator meant.
         if !self.feed || feeds.iter().any(|feed| feed.id().as_str() == EVENTS_FEED) {
             return;
         }

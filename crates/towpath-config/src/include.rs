@@ -64,6 +64,7 @@ impl Includer<'_> {
         if !text.contains("include") {
             return;
         }
+        // Errors are told when the text is read. What it includes is found in spite of them.
         let (table, _) = DeTable::parse_recoverable(text);
         let Some(value) = table.get_ref().get("include") else { return };
         let patterns = match value.get_ref() {
@@ -107,11 +108,14 @@ impl Includer<'_> {
             Ok(real) => real,
             Err(e) => return self.problem(at, format!("include: cannot read {}: {e}", path.display())),
         };
+        // By real paths: a symbolic link may lead back to a file under another name.
         if let Some(first) = self.chain.iter().position(|outer| *outer == real) {
             let names: Vec<_> =
                 self.chain[first..].iter().chain([&real]).map(|p| p.display().to_string()).collect();
             return self.problem(at, format!("include: the files include each other: {}", names.join(" → ")));
         }
+        // A generated row of files has no circle, and would overflow the stack of the server that reads it
+        // again.
         if self.chain.len() > MAX_DEPTH {
             let message = format!("include: more than {MAX_DEPTH} files include each other in a row");
             return self.problem(at, message);

@@ -36,6 +36,7 @@ impl ListenAddress {
         match self {
             Self::Tcp(host, _) => super::is_local(host) || self.ip().is_some_and(|ip| ip.ip().is_loopback()),
             Self::Unix(_) => true,
+            // The service manager decides about its sockets, so they count as reachable from anywhere.
             Self::Systemd => false,
         }
     }
@@ -55,6 +56,7 @@ impl FromStr for ListenAddress {
             let forms = "\"127.0.0.1:8080\", \"localhost:8080\", \"[::1]:8080\", \"unix:/run/towpath.sock\" or \"systemd\"";
             format!("{text:?} is not an address such as {forms}")
         };
+        // From the right, because an IPv6 address has colons of its own.
         let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
         let port = port.parse().map_err(|_| invalid())?;
         let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
@@ -62,6 +64,8 @@ impl FromStr for ListenAddress {
             None => host.to_owned(),
         };
         let is_name = host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+        // Names are resolved at the start. What can be none is a mistake that this message explains better than
+        // a resolver.
         if host.is_empty() || !(is_name || host.parse::<IpAddr>().is_ok()) || host.starts_with('-') {
             return Err(invalid());
         }
@@ -148,6 +152,7 @@ impl ListenConfig {
     ///
     /// An unspecified address (0.0.0.0, ::) is replaced by loopback.
     pub fn local_authority(&self) -> Option<String> {
+        // Sockets of other kinds have no authority that a URL could name.
         let first = self.0.iter().find(|address| matches!(address, ListenAddress::Tcp(..)))?;
         let ip = first.ip().map(|address| match address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => {

@@ -44,6 +44,7 @@ pub(super) fn at_reload(path: &str) -> AtReload {
         Some(("feed", key)) if FIXED_FEED_KEYS.contains(&key.split('.').next().unwrap_or(key)) => {
             AtReload::NeedsRestart
         }
+        // These are lists, which a reload replaces whole.
         Some(("feed" | "token" | "sink", _)) | None => AtReload::TakenOver,
         _ => {
             let keys = classified();
@@ -155,6 +156,8 @@ impl<T: Table> Table for Option<T> {
     fn take_over(&mut self, new: &Self) {
         match (self, new) {
             (Some(old), Some(new)) => old.take_over(new),
+            // Only where the running server can begin or end with such a table. Elsewhere the old state stays,
+            // and is reported.
             (old, new) if T::PRESENCE == AtReload::TakenOver => old.clone_from(new),
             _ => {}
         }

@@ -157,6 +157,8 @@ impl SinkConfig {
 
     /// Validates the sink, and reads the files with secrets.
     pub(super) fn check(&mut self, folder: &Path, feeds: &[Arc<FeedConfig>], problems: &mut Problems) {
+        // The name becomes a label of metrics and a part of keys, where other characters would have to be
+        // escaped.
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let is_name = (1..=MAX_NAME).contains(&self.name.len()) && self.name.chars().all(is_plain);
         problems.ensure(is_name, "name", format!("name is not 1 to {MAX_NAME} letters, digits, ., _ and -"));
@@ -215,11 +217,13 @@ impl SinkConfig {
     fn resolve(&mut self, folder: &Path) -> Result<(), String> {
         for file in &mut self.secret_files {
             *file = folder.join(&file);
+            // Read at the start: a wrong path is a mistake of the configuration, not of the first delivery.
             let secret = read_secret(file).map_err(|e| format!("secret_files: {}: {e}", file.display()))?;
             self.secrets.push(secret);
         }
         let Some(file) = &mut self.password_file else { return Ok(()) };
         *file = folder.join(&file);
+        // Only tried here: databases rotate passwords, so it is read again for each connection.
         read_secret(file).map(drop).map_err(|e| format!("password_file {}: {e}", file.display()))
     }
 

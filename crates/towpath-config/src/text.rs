@@ -111,6 +111,7 @@ impl<'e> ConfigSource<'e> {
         if !problems.is_empty() {
             return None;
         }
+        // Not by the types: a mistake elsewhere in the file must not keep a command from finding the data.
         let named = table.get("server").and_then(|server| server.get_ref().get("data"));
         let Some(named) = named else { return Some(folder.join(ServerConfig::default().data)) };
         named.get_ref().as_str().map(|named| folder.join(named))
@@ -128,6 +129,8 @@ impl<'e> ConfigSource<'e> {
                 let at = error.span().map(|span| text.start + span.start);
                 problems.push(self.texts.problem(at, error.message().to_owned()));
             }
+            // The first text is the main file, into which the others are merged in the order of their
+            // inclusion.
             if text.start == 0 {
                 table = parsed.into_inner();
                 continue;
@@ -163,6 +166,8 @@ impl<'e> ConfigSource<'e> {
         // The table of each value that was removed, and the value's name.
         let mut removed: Vec<(Option<usize>, String)> = Vec::new();
         let mut config = None;
+        // The deserializer stops at its first error. Removing the value that it is about shows the next one, so
+        // that all mistakes come in one answer.
         while problems.len() < MAX_ERRORS {
             let error = match deserialize(table.clone()) {
                 Ok(read) => {
@@ -181,6 +186,7 @@ impl<'e> ConfigSource<'e> {
                 problems.push(self.describe(&table, &error, &variables));
             }
             let name = at.and_then(|at| tree::keys_at(&table, at).pop());
+            // Without a place nothing can be removed, and the same error would come again.
             let Some(steps) = at.and_then(|at| tree::remove_at(&mut table, at)) else { break };
             is_incomplete |= steps == [Step::Key("feed".into())];
             damaged.extend(tree::place_of(&table, &steps[..steps.len().min(2)]));
@@ -196,6 +202,7 @@ impl<'e> ConfigSource<'e> {
             return self.texts.problem(None, variables.hide(redact::text(error.to_string().trim_end())));
         };
         let keys = tree::keys_at(table, span.start);
+        // A message may quote the value, and ends in logs and in bug reports.
         let is_secret = keys.iter().any(|key| SECRET_KEYS.contains(&key.as_str()));
         let message = in_plain_words(error.message());
         let message = with_hint(&message, &keys[..keys.len().saturating_sub(1)]);

@@ -74,6 +74,8 @@ impl FeedPattern {
     /// Returns true if the pattern has this feed.
     pub fn matches(&self, feed: &str) -> bool {
         let Some(suffix) = &self.suffix else { return feed == self.prefix };
+        // The suffix is looked for behind the prefix, so that they cannot share characters: `ab*ba` does not
+        // match `aba`.
         feed.strip_prefix(self.prefix.as_str()).is_some_and(|rest| rest.ends_with(suffix.as_str()))
     }
 }
@@ -111,6 +113,7 @@ impl TokenDigest {
 
     /// Returns the digest of a token of the configuration, which may be written as its hash.
     pub fn of_configured(text: &Secret) -> Self {
+        // `check_configured` has refused what begins as a hash and is none.
         Self::parse(text.expose()).unwrap_or_else(|| Self::of(text.expose()))
     }
 
@@ -178,6 +181,7 @@ impl TokenConfig {
             return Err(format!("name is not 1 to {MAX_NAME} letters, digits, ., _ and -"));
         }
         let given = [self.hash.is_some(), self.token.is_some(), self.token_file.is_some()];
+        // With two of them, one would count and the other look as if it did.
         if given.into_iter().filter(|is_given| *is_given).count() != 1 {
             return Err(
                 "it needs one of hash, token and token_file; `towpath token new` prints a hash".into()
@@ -191,6 +195,7 @@ impl TokenConfig {
         if self.token.as_ref().is_some_and(Secret::is_blank) {
             return Err("token is empty".into());
         }
+        // An empty list is more likely forgotten than meant, and a token without rights is hard to find.
         if self.rights.is_empty() {
             return Err("rights is empty; it may have read, publish and admin".into());
         }

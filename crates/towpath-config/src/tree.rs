@@ -23,6 +23,7 @@ pub(super) struct DuplicateKey {
 /// Moves a table to the offsets of its text.
 pub(super) fn shift_table(table: DeTable<'_>, by: usize) -> DeTable<'_> {
     let moved = table.into_iter().map(|(key, value)| {
+        // Places count through all texts as if they were one, so a place alone tells the file.
         let key = Spanned::new(shifted(&key.span(), by), key.into_inner());
         (key, shift_value(value, by))
     });
@@ -56,6 +57,8 @@ pub(super) fn merge<'a>(
                 let first_place = first.span().start;
                 match (first.get_mut(), value.into_inner()) {
                     (DeValue::Table(into), DeValue::Table(from)) => merge(into, from, path, duplicates),
+                    // Other lists are not joined: a list of tokens in two files is more likely a mistake than
+                    // meant.
                     (DeValue::Array(into), DeValue::Array(from)) if has_tables(into) && has_tables(&from) => {
                         from.into_iter().for_each(|value| into.push(value));
                     }
@@ -84,6 +87,7 @@ pub(super) fn set<'a>(table: &mut DeTable<'a>, path: &[&'a str], value: Spanned<
         return;
     }
     let span = value.span();
+    // The environment overrides the file, also where the file has a value in the place of the table.
     if !table.get(*first).is_some_and(|value| value.get_ref().is_table()) {
         table.insert(key, Spanned::new(span, DeValue::Table(DeTable::new())));
     }

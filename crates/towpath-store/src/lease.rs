@@ -135,6 +135,7 @@ impl Lease {
 
     /// Precondition of every write under this lease; `None` in a store with a single writer.
     pub fn condition(&self) -> Option<Precondition> {
+        // The whole row, with its epoch: a node that lost the role and holds it again counts as another holder.
         let value = Some(self.row?.encode());
         Some(Precondition { table: Table::Leases, key: key(&self.role), value })
     }

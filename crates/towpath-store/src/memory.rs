@@ -133,6 +133,7 @@ fn add(log: &mut Vec<Change>, new: NewChange, now: Timestamp) -> Result<(), Patc
         }
     };
     let modified = new.modified.unwrap_or(now);
+    // Times never fall along a log, even if the clock is set back: readers search it by time.
     let modified = log.last().map_or(modified, |last| last.modified.max(modified));
     let seq = log.len() as Seq + 1;
     let change = Change {
@@ -156,6 +157,7 @@ fn page<'a>(changes: impl Iterator<Item = &'a Change>, limit: ReadLimit) -> Vec<
     let mut bytes = 0;
     let size = |change: &Change| change.item.content.as_ref().map_or(0, |content| content.bytes.len());
     let fits = changes.take(limit.items.max(1)).enumerate().take_while(|(index, change)| {
+        // At least one change, whatever its size: an empty page would look like the end.
         bytes += size(change);
         *index == 0 || bytes <= limit.bytes
     });

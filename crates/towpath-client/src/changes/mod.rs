@@ -288,9 +288,11 @@ impl Changes {
             return Poll::Ready(Ok(None));
         }
         let mut changes = Vec::new();
+        // A batch ends at a checkpoint: its state must cover these changes and no others.
         while changes.len() < max.max(1) && matches!(self.arrived.front(), Some(ArrivedEntry::Event(_))) {
             changes.extend(self.take_change());
         }
+        // With the last change of its unit, so that the caller can store both in one transaction.
         let mut state = None;
         if let Some(ArrivedEntry::Checkpoint(checkpoint)) = self.arrived.front() {
             if let (true, ChangesPhase::Open(open)) = (self.needs_content, &self.phase) {
@@ -331,6 +333,8 @@ impl Changes {
         loop {
             let open = match &mut self.phase {
                 ChangesPhase::Opening(opening) => {
+                    // Kept here until it is ready: a cancelled `try_next` loses nothing, and the next call goes
+                    // on with it.
                     let mut open = ready!(opening.as_mut().poll(cx))?;
                     self.progress = std::mem::take(&mut open.progress);
                     self.phase = ChangesPhase::Open(Box::new(open));
@@ -339,6 +343,7 @@ impl Changes {
                 ChangesPhase::Open(open) => open,
             };
             if let Some(saver) = &mut open.saver {
+                // A save runs on another thread. It is polled here, so that its end wakes this task.
                 if let Poll::Ready(saved) = saver.poll(cx) {
                     saved?;
                 }

@@ -64,11 +64,13 @@ impl HostQueues {
 
     /// Returns true if no feed is due.
     pub(super) fn is_empty(&self) -> bool {
+        // Not `ready`: a host at its limit is in no line and may still have due feeds.
         self.hosts.values().all(|queue| queue.due.is_empty())
     }
 
     fn mark_ready(&mut self, host: Arc<str>) {
         let Some(queue) = self.hosts.get_mut(&host) else { return };
+        // At most once in the line. Twice would give a host two turns in each round.
         if !queue.is_ready && !queue.due.is_empty() && queue.running < self.per_host {
             queue.is_ready = true;
             self.ready.push_back(host);

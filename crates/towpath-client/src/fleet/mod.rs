@@ -295,6 +295,7 @@ impl<O: FleetOutput> Fleet<O> {
         while self.queues.has_ready() && self.has_free_slot() {
             let Some((host, feed)) = self.queues.pop() else { return };
             let (url, route) = self.feeds[feed.index()].clone();
+            // A task for each poll: a panic in one feed's documents ends that task and not the fleet.
             let poller = self.poller.clone();
             let task = self.polls.spawn(async move { poller.poll(url, route).await });
             self.running.insert(task.id(), RunningPoll { feed, host, since: Instant::now() });
@@ -344,6 +345,7 @@ impl<O: FleetOutput> Fleet<O> {
                 (error.id(), None)
             }
         };
+        // Before anything else: a slot that is not freed here is lost until the process ends.
         let Some(RunningPoll { feed, host, .. }) = self.running.remove(&id) else { return Ok(()) };
         self.queues.done(host);
         let Some(FeedPoll { route, hints, has_changed, summary }) = poll else {
@@ -378,6 +380,7 @@ impl<O: FleetOutput> Fleet<O> {
     async fn finish_polls(&mut self) -> Result<(), O::Error> {
         let end = Instant::now() + DELIVERY_GRACE;
         while !self.polls.is_empty() {
+            // One deadline for all: with a timeout for each, many polls could hold up the stop for minutes.
             let next = tokio::time::timeout_at(end, self.polls.join_next_with_id());
             let Ok(Some(done)) = next.await else { break };
             self.finish_poll(done)?;
@@ -386,6 +389,7 @@ impl<O: FleetOutput> Fleet<O> {
     }
 
     async fn save_schedule(&mut self) -> Result<(), O::Error> {
+        // Set before the attempt: a full disk would otherwise be tried again after each poll.
         self.schedule_saved = Instant::now();
         match RawValue::from_string(self.consumer.to_json(self.clock.now())) {
             Ok(schedule) => self.poller.output.save_schedule(schedule).await,
@@ -406,6 +410,7 @@ fn consumer<O: FleetOutput>(
     let settings = SupPollIntervals { background: every.saturating_mul(BACKGROUND), plain: every };
     let Some(schedule) = schedule else { return SupFollower::new(settings) };
     let wanted: std::collections::HashSet<&str> = feeds.iter().map(AsRef::as_ref).collect();
+    // Feeds that are no longer on the list are dropped, or their schedule would be kept for ever.
     SupFollower::from_json(settings, schedule.get(), now, |feed| wanted.contains(feed)).unwrap_or_else(
         |error| {
             output.notice("", FollowNotice::Warning(format!("every feed is polled now: {error}")));
@@ -416,5 +421,6 @@ fn consumer<O: FleetOutput>(
 
 /// Returns the origin (scheme, name and port) by which polls are limited.
 fn host(url: &str) -> Arc<str> {
+    // By origin and not by name: two ports are two servers, and each of them can bear its own polls.
     Url::parse(url).map_or_else(|_| url.into(), |url| url.origin().ascii_serialization().into())
 }

@@ -139,6 +139,7 @@ impl AckTracker {
         let text = text.trim();
         let ack = AckText::parse(text)?;
         let is_named = |entry: &OpenEntry| entry.line().is_some_and(|line| line.is_named_by(&ack));
+        // Positions of two sources may be equal. `feed` and `id` tell them apart if the consumer sends them.
         let found = self.sources.iter().find_map(|(source, open)| {
             let index = open.iter().position(is_named)?;
             Some((source.clone(), index))
@@ -153,12 +154,15 @@ impl AckTracker {
             match entry {
                 OpenEntry::Checkpoint(checkpoint) => {
                     done.checkpoint = Some(checkpoint);
+                    // The checkpoint covers these lines, so they need not be remembered one by one.
                     done.lines.clear();
                 }
                 OpenEntry::Line(line) => {
                     self.open_lines -= 1;
                     self.open_bytes -= line.text.len();
                     done.lines.push(line_key(&line.event));
+                    // Set anew for each line, so that only the last one, which the acknowledgement names,
+                    // counts as refused.
                     done.refused = match (&ack.refused, line.event) {
                         (Some(reason), SinkEvent::Change(change)) => Some((change, reason.clone())),
                         _ => None,

@@ -48,6 +48,8 @@ impl QueuedBatch {
         let mut whole = parts.next().unwrap_or_default();
         for mut part in parts {
             whole.events.append(&mut part.events);
+            // Of the last part, even if it has none: an earlier checkpoint would not cover the events behind
+            // it.
             whole.checkpoint = part.checkpoint;
         }
         whole
@@ -97,6 +99,7 @@ impl SinkQueue {
     pub async fn finish(self) -> Result<(), SinkFailure> {
         let Self { opener, task } = self;
         let failure = opener.failure.clone();
+        // The last sender here. The task closes the sink once all are gone.
         drop(opener);
         // A panic of the sink is a failure too.
         let ended = task.await;

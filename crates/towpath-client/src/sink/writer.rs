@@ -163,6 +163,7 @@ impl SinkWriter {
                     self.observer.applied(&batch);
                     return Ok(());
                 }
+                // The rest is tried at once, without a wait: only the named items were at fault.
                 Err(SinkError::Items(refused)) => batch = self.without_refused(batch, refused).await?,
                 Err(error) => self.wait_or_fail(&batch.source, error).await?,
             }
@@ -195,6 +196,8 @@ impl SinkWriter {
                 // A reset holds nothing that could be set aside, so the destination itself is at fault.
                 return Err(SinkFailure::Refused(message));
             };
+            // Set aside before the rest is applied: after a crash in between, an item is kept twice rather than
+            // lost.
             is_refused[index] = true;
             let (feed, id) = (batch.events[index].feed(), change.item.id.clone());
             if self.options.on_refused_item == OnRefusedItem::Stop {
@@ -245,8 +248,10 @@ impl SinkWriter {
         let (message, retry_after) = match error {
             SinkError::Unavailable { message, retry_after } => (message, retry_after),
             SinkError::Refused { message } => return Err(SinkFailure::Refused(message)),
+            // Only a batch has items. Named in an answer to anything else, they cannot be set aside.
             other @ SinkError::Items(_) => return Err(SinkFailure::Refused(other.to_string())),
         };
+        // Before the notice, which would promise another attempt.
         if *self.stop.borrow() {
             return Err(SinkFailure::Stopped(message));
         }

@@ -67,6 +67,8 @@ impl FileChange {
     pub fn downloaded(self, url: String, size: u64) -> Followed {
         let described = self.described();
         let Self { mut change, file, .. } = self;
+        // The stored file takes the publisher's place in the list: consumers find content at the same place
+        // either way.
         if let Some(first) = change.item.extra.get_mut(ATTACHMENTS).and_then(|list| list.get_mut(0)) {
             *first = stored_file(url, &file.sha256, size, described);
         }
@@ -105,6 +107,7 @@ impl ContentFolder {
 pub(crate) fn add_file(item: &mut Item, base: &str, sha256: &str, media_type: String, size: u64) {
     let described = Attachment { media_type: Some(media_type), ..Attachment::default() };
     let list = item.extra.entry(ATTACHMENTS).or_insert_with(|| Value::Array(Vec::new()));
+    // A publisher may have something else under this name. It stays, and the file goes without a description.
     if let Value::Array(list) = list {
         list.insert(0, stored_file(format!("{base}{sha256}"), sha256, size, described));
     }

@@ -68,6 +68,8 @@ impl<F: FollowFilter> Exchange for FilteredFollower<F> {
     }
 
     fn is_finished(&self) -> bool {
+        // An event of the filter's own may explain the end, so the follower is not finished before that was
+        // taken.
         self.filter.is_stopped() || (!self.filter.has_own_event() && self.follower.is_finished())
     }
 }
@@ -77,6 +79,8 @@ impl<F: FollowFilter> Follower for FilteredFollower<F> {
         if let Some(event) = self.filter.own_event() {
             return Some(event);
         }
+        // Asked before each event: the filter may have stopped at the one before, and the rest must stay
+        // undelivered.
         while !self.filter.is_stopped() {
             let event = self.follower.poll_event()?;
             if let Some(event) = self.filter.filter(event) {

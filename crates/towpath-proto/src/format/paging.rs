@@ -61,6 +61,7 @@ impl Paging {
         if self.cursor.is_some() != self.parameter.is_some() {
             return error("cursor and parameter belong together");
         }
+        // A publisher whose last page leads to its first would otherwise be read for ever.
         if !(1..=10_000).contains(&self.max_pages) {
             return error("max_pages is not between 1 and 10000");
         }
@@ -97,6 +98,7 @@ fn join(url: &Url, target: &str) -> Result<Url, PagingError> {
 fn with_parameter(url: &Url, name: &str, value: &str) -> Url {
     let mut next = url.clone();
     let others: Vec<(String, String)> =
+        // Without the cursor of this page: of two of them, a server may take either.
         url.query_pairs().filter(|(n, _)| n != name).map(|(n, v)| (n.into_owned(), v.into_owned())).collect();
     next.query_pairs_mut().clear().extend_pairs(others).append_pair(name, value);
     next
@@ -184,6 +186,8 @@ impl<'de> Visitor<'de> for PointerSeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
         let Some((token, rest)) = self.0.split_first() else { return Ok(None) };
         let mut found = None;
+        // To the end, also behind the member that was found: the deserializer refuses an object that is left
+        // early.
         while let Some(name) = members.next_key::<String>()? {
             match name == *token {
                 true => found = members.next_value_seed(PointerSeed(rest))?,

@@ -125,6 +125,7 @@ impl RestartLoop {
         let acks = tokio::spawn(read_acks(self.lines.clone(), self.refused.clone(), output, name.clone()));
         *self.failure.lock() = None;
         let fed = self.feed(input, &mut child).await;
+        // A command may close its input and go on. It is not waited for longer than this.
         let ended = tokio::time::timeout(END, child.wait()).await;
         // The last acknowledgements may still be in the pipe.
         let _ = tokio::time::timeout(END, acks).await;
@@ -143,6 +144,8 @@ impl RestartLoop {
     async fn feed(&mut self, mut input: ChildStdin, child: &mut Child) -> bool {
         // What waits in the queue is among the lines that are not acknowledged.
         while self.waiting.try_recv().is_ok() {}
+        // Everything that the command before has not acknowledged, in its order: it may have died with any of
+        // these lines.
         for line in self.lines.lines() {
             if input.write_all(&line).await.is_err() {
                 return false;
@@ -151,6 +154,8 @@ impl RestartLoop {
         loop {
             let line = tokio::select! {
                 line = self.waiting.recv() => line,
+                // A command that has ended while no line was there would otherwise be noticed at the next line
+                // only.
                 _ = child.wait() => return false,
             };
             let Some(line) = line else { return true };

@@ -175,6 +175,7 @@ impl NatsSink {
             if self.stored.contains(&id) {
                 continue;
             }
+            // Before each message, not once: the batch may hold a reset, after which the window is open again.
             self.check_quiet()?;
             // A reset is not sent before all changes in front of it are stored.
             let most = if is_reset { 0 } else { IN_FLIGHT - 1 };
@@ -207,6 +208,7 @@ impl NatsSink {
     async fn acknowledge(&mut self, message: SentMessage) -> Result<(), SinkError> {
         let SentMessage { id, subject, acknowledged } = message;
         acknowledged.into_future().await.map_err(|e| self.failed(&subject, &e))?;
+        // Remembered until the batch is complete: after a lost connection only the rest is sent again.
         self.stored.insert(id);
         Ok(())
     }
@@ -226,6 +228,8 @@ impl NatsSink {
         let (mut messages, mut refused) = (Vec::with_capacity(batch.events.len()), Vec::new());
         for (index, event) in batch.events.iter().enumerate() {
             let line = event.to_json();
+            // Refused here, where the item is known. The server would close the connection of a message above
+            // its limit.
             if line.len() + HEADER_BYTES > limit {
                 let message =
                     format!("it has {} bytes, and the server takes messages of {limit}", line.len());

@@ -152,6 +152,7 @@ impl PostgresSink {
         while let Some(part) = parts.pop() {
             let transaction = connection.client.transaction().await.map_err(|e| PgFailure::of(&e))?;
             let events = part.clone().zip(&batch.events[part.clone()]);
+            // Each part is undone, so each begins with the same knowledge.
             let mut known = known.clone();
             let written =
                 write_events(&transaction, names, &batch.source, events, &mut known, history, false).await;
@@ -164,6 +165,8 @@ impl PostgresSink {
                     refused.push(RefusedItem { index: part.start, message });
                 }
                 Err(WriteFailure::Database(PgFailure::Data(_))) => {
+                    // Halves: a bad item among n is found in about 2 log n attempts. The error names no row
+                    // that could be looked up.
                     let middle = part.start + part.len() / 2;
                     parts.extend([part.start..middle, middle..part.end]);
                 }
@@ -244,6 +247,7 @@ async fn commit_batch(
         commits: known.stored.commits + 1,
         unit_start,
     };
+    // In the transaction of the changes: that makes the delivery exactly once.
     write::save_position(&transaction, names, &batch.source, &position).await?;
     transaction.commit().await.map_err(|e| PgFailure::of(&e))?;
     Ok(KnownPosition { stored: position, ..known }.after(batch))

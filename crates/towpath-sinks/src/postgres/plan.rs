@@ -92,6 +92,7 @@ impl Repeats {
 
     /// Takes a row out. Returns false if it was not there.
     pub(super) fn take(&mut self, row: &ChangeValues) -> bool {
+        // NULL and the empty text are one here, as in the query that loads these rows.
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         // Nearly always empty.
         !self.0.is_empty() && self.take_key(&row.feed, row.op, &text(&row.id), &text(&row.position))
@@ -176,6 +177,7 @@ impl BatchPlan {
                         put.take().into_iter().for_each(|put| puts[put] = None);
                     }
                 }
+                // A patch behind the reset must not apply to what the reset has made void.
                 stored.retain(|key, _| !is_whole && key.0 != feed);
                 plan.record(event, &feed, None, history);
                 plan.wipes_source |= is_whole;
@@ -199,12 +201,14 @@ impl BatchPlan {
             });
             let before = last.insert(key.clone(), put);
             if let Some(Some(before)) = before {
+                // A gap, so that the indexes of the others stay.
                 puts[before] = None;
             }
             if before.is_none() {
                 order.push(key);
             }
         }
+        // After all events: one answer names every refused item, instead of one attempt for each.
         if !refused.is_empty() {
             return Err(refused);
         }

@@ -60,6 +60,8 @@ pub(super) async fn prepare(client: &mut Client, to: &PostgresDestination) -> Re
         }
         Some(version) => migrate(&transaction, &names, version).await?,
     }
+    // At each start, because an option may be switched on later. The statements do nothing where it is on
+    // already.
     transaction.batch_execute(&options(&names)).await.map_err(failed)?;
     transaction.commit().await.map_err(failed)?;
     Ok(names)
@@ -130,6 +132,7 @@ async fn version(transaction: &Transaction<'_>, names: &TableNames) -> Result<Op
         Err(e) => {
             return Err(match PgFailure::of(&e) {
                 PgFailure::Refused(reason)
+                    // A missing right is no foreign table. The database's own message says what to grant.
                     if e.code() != Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE) =>
                 {
                     foreign(reason)

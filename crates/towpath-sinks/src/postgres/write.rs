@@ -66,6 +66,7 @@ pub(super) async fn load_repeats(
         names.changes, names.feeds
     );
     let parameters: [Parameter<'_>; 2] = [(&start, Type::INT8), (&source, Type::TEXT)];
+    // By number, and of this source's feeds only: other sources may have written rows since.
     let rows = transaction.query_typed(&sql, &parameters).await.map_err(PgFailure::from)?;
     let mut repeats = Repeats::default();
     rows.iter().for_each(|row| repeats.add(row.get(0), row.get(1), row.get(2), row.get(3)));
@@ -101,6 +102,8 @@ pub(super) async fn claim_feeds(
         names.feeds
     );
     let parameters: [Parameter<'_>; 2] = [(&feeds, Type::TEXT_ARRAY), (&source, Type::TEXT)];
+    // Inserted before it is read. Of two sources that claim a feed at once, the later one waits here for the
+    // other's commit. Then it finds that row.
     transaction.execute_typed(&insert, &parameters).await.map_err(PgFailure::from)?;
     let select = format!("SELECT feed, source FROM {} WHERE feed = ANY($1) AND source <> $2", names.feeds);
     let others = transaction.query_typed(&select, &parameters).await.map_err(PgFailure::from)?;
@@ -179,6 +182,7 @@ pub(super) async fn write_plan(
     plan: &BatchPlan,
     can_stage: bool,
 ) -> Result<(), PgFailure> {
+    // Resets come first. What an item had before a reset is void; what came after it is among the puts.
     if plan.wipes_source {
         let TableNames { items, feeds, .. } = names;
         let sql = format!("DELETE FROM {items} WHERE feed IN (SELECT feed FROM {feeds} WHERE source = $1)");
@@ -280,6 +284,7 @@ async fn append_changes(
     if rows.is_empty() {
         return Ok(());
     }
+    // ORDER BY numbers the rows in the order of the batch. Without it the database may take them in any.
     let sql = format!(
         "INSERT INTO {} (feed, op, id, position, modified, change) SELECT a, b, c, d, e, f::json FROM \
          unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[]) WITH ORDINALITY \

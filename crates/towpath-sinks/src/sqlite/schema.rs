@@ -13,6 +13,8 @@ use crate::tables::{
 };
 
 /// Statements that create the tables. `{p}` stands for the prefix.
+// AUTOINCREMENT for the history only: readers remember its numbers, so those of removed rows must not be given
+// again.
 const CREATE: &str = "
 CREATE TABLE {p}items (
     n INTEGER PRIMARY KEY,
@@ -99,6 +101,7 @@ pub(super) fn prepare(connection: &mut Connection, destination: &SqliteDestinati
         let insert = with_prefix("INSERT INTO {p}towpath (version) VALUES (?1)", tables);
         transaction.execute(&insert, [VERSION]).map_err(failed)?;
     }
+    // In the same transaction: a process that dies in between leaves no tables without their index.
     search::prepare(&transaction, tables).map_err(failed)?;
     transaction.commit().map_err(failed)
 }
@@ -110,6 +113,7 @@ fn refuse(destination: &SqliteDestination, fault: &str) -> SinkError {
 
 /// Returns which of our names exist, as tables, views or indexes.
 fn existing(connection: &Connection, tables: &TableOptions) -> rusqlite::Result<BTreeSet<&'static str>> {
+    // SQLite tells names apart without case: a table `Items` of somebody else is in the way of `items`.
     let mut statement = connection.prepare("SELECT 1 FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE")?;
     let mut there = BTreeSet::new();
     for table in TABLES {

@@ -72,6 +72,8 @@ impl SqliteStore {
         connection.busy_timeout(BUSY).map_err(failed)?;
         // One write for many batches; readers never wait for the writer.
         connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
+        // A power loss may take the last batches together with their position. They come again, so syncing each
+        // is not worth it.
         connection.pragma_update(None, "synchronous", "NORMAL").map_err(failed)?;
         connection.pragma_update(None, "cache_size", -65_536).map_err(failed)?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(failed)?;
@@ -146,6 +148,7 @@ impl SqliteStore {
     fn apply_in_transaction(&mut self, batch: &SinkBatch, open: &mut OpenSource) -> Result<(), ApplyError> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut writer = BatchWriter::new(&transaction, &self.sql, &self.tables, &batch.source, open)?;
+        // Before the events of the batch, which are part of the unit.
         let unit_start = writer.last_change(&self.tables)?;
         let mut refused = Vec::new();
         for (index, event) in batch.events.iter().enumerate() {
@@ -153,6 +156,7 @@ impl SqliteStore {
                 refused.push(RefusedItem { index, message });
             }
         }
+        // After all events, so that one attempt names every item that is refused.
         if !refused.is_empty() {
             return Err(ApplyError::Sink(SinkError::Items(refused)));
         }

@@ -48,6 +48,7 @@ impl<'a> BatchWriter<'a> {
 
     /// Returns the number of the last change.
     pub(super) fn last_change(&self, tables: &TableOptions) -> rusqlite::Result<i64> {
+        // An open unit keeps the start that its first batch has stored.
         if self.open.is_unit_open {
             return Ok(0);
         }
@@ -64,6 +65,7 @@ impl<'a> BatchWriter<'a> {
             position: change.map(position),
             modified: change.and_then(|change| change.modified).map(|time| time.to_string()),
         };
+        // Before its first row: two sources with one feed would overwrite each other's items.
         self.claim(&columns.feed)?;
         let written = match event {
             SinkEvent::Change(change) => self.write_item(&columns, change),

@@ -154,6 +154,7 @@ impl WebhookSink {
             CallbackOptions { allow_private, timeout, idle_connections: 2, ..CallbackOptions::default() };
         let client = CallbackClient::new(limits).map_err(|e| SinkError::refused(e.to_string()))?;
         let client = client.with_transport(self.transport.clone());
+        // At the start: a URL that can never work is an error now, and not after days of attempts.
         client.check(&self.to.url).map_err(|e| match e {
             // Tried again: the configuration may permit it by then.
             CallbackError::NotPublic(_) => SinkError::unavailable(format!(
@@ -209,6 +210,7 @@ impl WebhookSink {
     fn unavailable(&mut self, reason: &str, wait: Duration) -> SinkError {
         let since = *self.failing_since.get_or_insert_with(Instant::now);
         let shown = &self.to;
+        // With the time before a restart, or a server that is restarted each day would never give up.
         if self.failing_before.saturating_add(since.elapsed()) >= self.to.options.give_up {
             let hours = self.to.options.give_up.as_secs() / 3600;
             return SinkError::refused(format!(
@@ -234,6 +236,7 @@ impl Sink for WebhookSink {
             let line = MessageLine::new(index, event);
             lines.push(line.ok_or_else(|| SinkError::item(index, "it cannot be written as JSON"))?);
         }
+        // A batch that failed half-way comes again whole. The receiver has the first lines already.
         lines.retain(|line| !self.delivered.contains(&line.hash));
         let mut refused = Vec::new();
         for message in divide(lines, self.to.options.batch, self.to.options.batch_bytes) {

@@ -56,6 +56,8 @@ impl Attempts {
                     return Verdict::Delivered;
                 }
                 410 => return Verdict::Gone("it answers 410: it wants no more messages".into()),
+                // These are about the message. Others, such as 401 or 404, are about the receiver, and no item
+                // is at fault.
                 status @ (400 | 406 | 413 | 414 | 415 | 422) => {
                     let reason = format!("it answers {status}{}", said(response));
                     if let Some(verdict) = self.refused(&reason, lines) {
@@ -116,6 +118,8 @@ fn reason_of(status: u16, response: &CallbackResponse) -> String {
 /// Returns the beginning of the receiver's own words.
 fn said(response: &CallbackResponse) -> String {
     let text = String::from_utf8_lossy(&response.body);
+    // The receiver chooses this text, and it goes to logs and terminals: no escape sequences, and not much of
+    // it.
     let text: String = text.trim().chars().filter(|c| !c.is_control()).take(200).collect();
     if text.is_empty() { text } else { format!(": {text}") }
 }

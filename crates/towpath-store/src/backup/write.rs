@@ -89,6 +89,7 @@ pub async fn back_up(
     while let Some(piece) = pieces.recv().await {
         progress(piece.bytes.len() as u64);
         summary.manifest.pieces.push(PieceRow::of(&piece));
+        // One piece may stand at several places of the list. Two writes of it at once would race for one file.
         if !seen.insert(piece.sha256.clone()) {
             continue;
         }
@@ -111,6 +112,7 @@ pub async fn back_up(
     for row in &mut summary.manifest.pieces {
         row.stored = sizes.get(&row.sha256).copied();
     }
+    // A failed read ends the channel like a complete one, so it is asked before the list is written.
     reading.await.map_err(|e| BackupError::Internal(e.to_string()))??;
     // Before the list, which must not name what a power loss takes.
     storage.sync()?;
@@ -230,6 +232,7 @@ pub async fn keep_newest(storage: &dyn BackupStorage, keep: usize) -> Result<usi
         storage.remove(&format!("{BACKUPS}/{name}")).await?;
     }
     storage.sync()?;
+    // Listed only now: a piece that a crash left over before is removed as well.
     for name in storage.names(PIECES).await? {
         if let Some(sha256) = name.strip_suffix(".zst").filter(|sha256| !used.contains(*sha256)) {
             storage.remove(&piece_path(sha256)).await?;

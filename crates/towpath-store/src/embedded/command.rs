@@ -128,6 +128,8 @@ impl LogCommand {
 
     /// Decodes one command from the beginning of `from`, and advances it.
     pub fn decode(from: &mut Bytes) -> Result<Self, DecodeError> {
+        // The bytes come from the log, which other versions of the program also write to. Each read is checked,
+        // because a panic here would repeat on every node and after every restart.
         let mut reader = CommandReader(from);
         match reader.byte()? {
             APPEND => {

@@ -101,6 +101,7 @@ impl Committer {
     fn commit(&self, engine: &Arc<StorageEngine>, requests: Vec<CommitRequest>) {
         let (retention, requests): (Vec<_>, Vec<_>) =
             requests.into_iter().partition(|request| matches!(request, CommitRequest::LetGo { .. }));
+        // Before retention, whose reads the callers of these requests would otherwise wait for.
         self.commit_group(engine, requests);
         for request in retention {
             if let CommitRequest::LetGo { feed, horizon, reply } = request {
@@ -111,6 +112,7 @@ impl Committer {
 
     /// Lets go of old versions of a feed, in a batch of its own.
     fn let_go(&self, engine: &Arc<StorageEngine>, name: &FeedId, to: Seq) -> Result<LogHead, WriteError> {
+        // Asked again: the group just before may have failed since `writable` was asked.
         if engine.has_failed() {
             return Err(WriteError::Storage { reason: "a write before it failed".into() });
         }

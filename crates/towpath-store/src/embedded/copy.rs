@@ -144,6 +144,8 @@ impl StoreCopy {
                 }
                 let row = (section == CopySection::Feeds).then(|| keys::without_empty_horizon(&value));
                 for part in [&key[..], row.unwrap_or(&value)] {
+                    // The length separates key and value: without it, bytes moved from one to the other would
+                    // give the same digest.
                     digest.update((part.len() as u64).to_be_bytes());
                     digest.update(part);
                 }
@@ -175,6 +177,8 @@ impl StoreCopy {
         for entry in self.snapshot.range::<&[u8], _>(section.keyspace(&self.engine), range) {
             let entry = entry.into_inner();
             let (key, value) = entry.map_err(|e| read_error(&e).of(ReadTarget::Everything))?;
+            // Counted before the check, so that one entry above the limit is still returned and the copy goes
+            // on.
             size += key.len() + value.len();
             entries.push((bytes_of(key), bytes_of(value)));
             if size >= bytes {

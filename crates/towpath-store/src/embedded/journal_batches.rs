@@ -66,9 +66,12 @@ impl JournalParts {
         while at < length {
             match journal.batch(at)? {
                 Some(FoundBatch { end, is_whole }) => {
+                    // A batch with a wrong checksum still ends where its lengths lead, at the marks of an end.
+                    // So only it is lost, and the next one needs no search.
                     add(if is_whole { &mut found.whole } else { &mut found.damaged }, at..end);
                     at = end;
                 }
+                // Zeros up to the end are unused space and no damage.
                 None if journal.is_zero_from(at)? => break,
                 None => {
                     let next = journal.next_batch(at)?.unwrap_or(length);
@@ -112,6 +115,7 @@ pub(super) fn leave_out_damage(engine: &Path) -> io::Result<Vec<String>> {
             io::copy(&mut (&from).take(range.end - range.start), &mut to)?;
         }
         to.flush()?;
+        // Before the rename: after a power loss the name could otherwise lead to an empty file.
         to.sync_all()?;
         fs::rename(&new, &path)?;
         left_out.extend(damaged.iter().map(|damage| format!("the journal {}", described(&path, damage))));
@@ -152,6 +156,7 @@ impl JournalFile {
             return Ok(None);
         }
         let count = u32::from_le_bytes(self.array()?);
+        // The sequence number, which no checksum covers: nothing here can judge it.
         let _: [u8; 8] = self.array()?;
         let mut hash = Xxh3Default::new();
         for _ in 0..count {
@@ -216,6 +221,8 @@ impl JournalFile {
                     continue;
                 }
                 let next = from + (offset + MAGIC.len()) as u64;
+                // The four bytes may stand within a value as well. Only a whole batch behind them proves that
+                // one ended there.
                 if self.batch(next)?.is_some_and(|batch| batch.is_whole) {
                     return Ok(Some(next));
                 }

@@ -50,6 +50,8 @@ impl StorageEngine {
     pub(crate) fn let_go(&self, name: &FeedId, feed: FeedRow, end: Seq) -> Result<FeedRow, LetGoError> {
         let read = LetGoError::Read;
         let (snapshot, number) = (self.db.snapshot(), feed.number);
+        // One batch for records, indexes and horizon. After a crash between them, a reader could take a log
+        // with holes for whole.
         let mut batch = self.durable_batch();
         let mut forgotten = 0;
         let range = keys::position_key(number, feed.head.horizon + 1)..=keys::position_key(number, end);

@@ -255,6 +255,7 @@ impl EmbeddedStore {
         &self,
         make: impl FnOnce(oneshot::Sender<T>) -> CommitRequest,
     ) -> Result<T, QueueError> {
+        // A clone, and not the lock: a full queue makes senders wait, and closing must not wait for them.
         let queue = self.queue.lock().clone().ok_or(QueueError::Closed)?;
         let (reply, answer) = oneshot::channel();
         queue.send(make(reply)).await.map_err(|_| QueueError::NoThread)?;
@@ -297,6 +298,7 @@ impl Drop for EmbeddedStore {
         // The only sender that lives on between requests: without it the commit thread ends.
         self.queue.lock().take();
         if let Some(thread) = self.committer.lock().take() {
+            // The thread first applies everything that is still in the queue.
             drop(thread.join());
         }
         // Also keeps a recovery that sleeps from opening the folder again.

@@ -141,6 +141,8 @@ impl ReplicaGroup<'_> {
                     other => other,
                 };
                 if let Ok(appended) = &appended
+                    // An empty append moves no head. Announcing it would wake waiters and run hooks for
+                    // nothing.
                     && appended.head.seq >= appended.first
                 {
                     self.appended.push((feed, *appended));

@@ -100,6 +100,8 @@ impl EngineSlot {
     /// Returns the failure of writing, if there is one. Also finds a failed flush that no write has met yet.
     pub(crate) fn failure(self: &Arc<Self>) -> Option<StoreFailure> {
         if self.state.lock().failure.is_none() {
+            // Not waiting: health checks ask this, and while the engine is opened again there is no new failure
+            // to find.
             let engine = self.engine.try_read()?.clone()?;
             let Some(reason) = engine.background_failure() else {
                 let reason = engine.full_disk()?;
@@ -118,6 +120,8 @@ impl EngineSlot {
     /// Refuses writes from now on, and has the engine opened again. Drop all references to the engine before.
     pub(crate) fn fail(self: &Arc<Self>, reason: String, in_doubt: Option<GroupInDoubt>) {
         let mut state = self.state.lock();
+        // Several writes may fail for one reason. Only the first starts a recovery: two would open one folder
+        // at once.
         if state.is_closed || state.failure.is_some() {
             return;
         }
@@ -168,9 +172,11 @@ impl EngineSlot {
         if let Some(engine) = slot.take()
             && let Err(engine) = drop_unused(engine)
         {
+            // Put back, so that reads go on with it until the next attempt.
             *slot = Some(engine);
             return Err(format!("reads have been running for {} s", DRAIN_TIMEOUT.as_secs()));
         }
+        // Only now: the old engine held the folder's lock until it was dropped.
         let opened = DataFolder::open(&self.folder).and_then(|f| StorageEngine::open(f, &self.options));
         let mut state = self.state.lock();
         match opened {
@@ -200,12 +206,15 @@ impl EngineSlot {
                 Err(e) => tracing::error!(error = %e, "cannot read the store after it was opened again"),
             }
         }
+        // Last: with the failure gone writes begin, whose heads must not be overtaken by those of the group in
+        // doubt.
         self.state.lock().failure = None;
         tracing::info!("the store was opened again and accepts writes");
     }
 
     /// Closes the slot: returns the engine, which nobody else gets from now on.
     pub(crate) fn close(&self) -> Option<Arc<StorageEngine>> {
+        // Before the engine is taken: a recovery that has the write lock next must find the slot closed.
         self.state.lock().is_closed = true;
         self.engine.write().take()
     }
@@ -229,6 +238,7 @@ fn drop_unused(mut engine: Arc<StorageEngine>) -> Result<(), Arc<StorageEngine>>
 
 /// Returns true if a group is stored. Groups are atomic, so one row of each kind would be enough.
 fn is_stored(engine: &StorageEngine, group: &DecidedGroup) -> Result<bool, StorageError> {
+    // A row has the end of its log, which the group has moved. So the row from before the group differs.
     for (name, row) in &group.feeds {
         if engine.feed(name)? != Some(*row) {
             return Ok(false);

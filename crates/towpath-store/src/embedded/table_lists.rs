@@ -39,6 +39,7 @@ pub(super) fn keyspace_folders(engine: &Path) -> io::Result<Vec<PathBuf>> {
         folders => folders?,
     };
     let mut paths = folders.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    // By number and not by name, where 10 comes before 2: reports name damage in the order of the keyspaces.
     paths.sort_by_cached_key(|path| number_of(path));
     Ok(paths)
 }
@@ -68,6 +69,7 @@ pub(super) fn check_table_lists(engine: &Path) -> Result<(), String> {
 pub(super) fn damaged_files(engine: &Path) -> Vec<String> {
     let mut damaged = Vec::new();
     for folder in keyspace_folders(engine).unwrap_or_default() {
+        // A damaged list cannot tell the checksums of its files. `check_table_lists` names the list itself.
         let Ok(Some(list)) = TableList::read(&folder) else { continue };
         for (name, section) in FOLDERS {
             let Ok(files) = list.files(section) else { continue };
@@ -176,11 +178,14 @@ impl TableList {
             }
             kept.push(runs);
         }
+        // The list before the files: a crash in between leaves files that nothing names. The other order would
+        // leave a list that names missing files, on which the engine panics.
         self.write(&encode_levels(&kept))?;
         for path in
             left_out.iter().filter(|path| path.parent().is_some_and(|parent| parent.ends_with(tables)))
         {
             match fs::remove_file(path) {
+                // A missing file may be the damage itself.
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}
             }
@@ -233,6 +238,8 @@ pub(super) fn is_damaged(file: ListedFile, path: &Path) -> bool {
 
 /// Puts a copy of a file in the place of another, which may be a link.
 fn replace(path: &Path, by: &Path) -> io::Result<()> {
+    // The path may be a hard link. A write would go through it into the other copy; a rename replaces only this
+    // name.
     let new = path.with_extension("new");
     fs::copy(by, &new)?;
     fs::rename(new, path)
@@ -272,6 +279,7 @@ fn parse_levels(mut bytes: &[u8]) -> Option<Levels> {
         }
         all.push(level);
     }
+    // Bytes that are left over belong to a form that is unknown here. Half of it must not be written back.
     bytes.is_empty().then_some(all)
 }
 
@@ -297,6 +305,7 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 fn encode_levels(levels: &Levels) -> Vec<u8> {
+    // No count overflows: each was read from a field of this width, and leaving out only lowers it.
     let mut bytes = vec![u8::try_from(levels.len()).unwrap_or(u8::MAX)];
     for level in levels {
         bytes.push(u8::try_from(level.len()).unwrap_or(u8::MAX));

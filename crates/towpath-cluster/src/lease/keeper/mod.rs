@@ -134,6 +134,7 @@ impl LeaseKeeper {
             let peers = self.peers.values_mut();
             peers.for_each(|peer| peer.last_heartbeat = peer.last_heartbeat.max(latest));
         }
+        // Never back: an answer that was overtaken by a later one must not shorten what that has proved.
         self.current = self.current.max(Some(at));
         for term in self.roles.values().filter_map(|role| role.term.as_ref()) {
             term.extend(at + LEASE_TERM);
@@ -151,6 +152,7 @@ impl LeaseKeeper {
         if holder != self.own {
             // A holder was alive once: it gets the whole timeout for its first heartbeat here.
             self.peers.entry(holder).or_insert(PeerNode { last_heartbeat: now, requests: None });
+        // From the time of the last proof and not from now: the row may have been read long after it.
         } else if entry.term.is_none() {
             entry.term = self.current.map(|current| LeaseTerm::until(current + LEASE_TERM));
         }
@@ -195,6 +197,7 @@ impl LeaseKeeper {
             is_held && preferred(name, *own, peers, now) != *own && is_due(role.handed_over)
         };
         if let Some((_, role)) = roles.iter_mut().find(|(name, role)| is_handed_over(name.as_str(), role)) {
+            // One role at a time: each handover is a pause in which nobody acts under the role.
             (role.handed_over, role.is_ending) = (Some(now), true);
         }
         None
@@ -206,6 +209,7 @@ impl LeaseKeeper {
         let is_recent =
             |peer: &PeerNode| now.saturating_duration_since(peer.last_heartbeat) < HEARTBEAT_TIMEOUT * 100;
         self.peers.retain(|_, peer| is_recent(peer));
+        // A node that is cut off hears no heartbeats, so every holder looks dead to it.
         if !self.is_connected(now) {
             return Vec::new();
         }

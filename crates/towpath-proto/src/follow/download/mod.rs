@@ -154,6 +154,7 @@ impl Download {
     /// Continues with bytes that an earlier run stored: their number, digest and strong entity tag.
     #[must_use]
     pub fn resume(mut self, length: u64, sha256: Sha256, etag: Option<String>) -> Self {
+        // A part that is too long is of another file, so the download starts from nothing.
         if length <= self.limit.bytes.min(self.size().unwrap_or(u64::MAX)) {
             self.stored = StoredPart { length, sha256, etag };
             self.longest = length;
@@ -189,6 +190,8 @@ impl Download {
             // A request that the driver dropped without an end is sent again.
             Phase::Ready | Phase::Waiting(_) | Phase::Requested | Phase::Receiving => {}
         }
+        // Also before the first request: an earlier run may have stored everything and died before it compared
+        // the digest.
         if self.size() == Some(self.stored.length) {
             self.compare(now);
             return self.poll(now);
@@ -208,6 +211,8 @@ impl Download {
         }
         request = request.with(RANGE, &format!("bytes={}-", self.stored.length));
         match &self.stored.etag {
+            // If the file has changed, the server sends the new one with 200 (RFC 9110, section 13.1.5).
+            // Without a tag only the digest at the end tells.
             Some(etag) => request.with(IF_RANGE, etag),
             None => request,
         }
@@ -281,6 +286,8 @@ impl Download {
         if self.is_other_size(now, total) {
             return;
         }
+        // Everything was stored, and only the end of an earlier response was missing (RFC 9110, section
+        // 15.5.17).
         if total == Some(self.stored.length) {
             self.reported_size = total;
             self.phase = Phase::Ready;
@@ -296,6 +303,7 @@ impl Download {
             return ChunkUse::Drop;
         }
         let length = self.stored.length.saturating_add(chunk.len() as u64);
+        // Before the piece is stored: a server that goes on sending must not fill the disk.
         if self.size().is_some_and(|size| length > size) {
             self.mismatch(now, "the file is longer than described");
             return ChunkUse::Drop;
@@ -305,6 +313,7 @@ impl Download {
         }
         self.stored.sha256.update(chunk);
         self.stored.length = length;
+        // Bytes alone are no progress: see `longest`.
         if length > self.longest {
             self.longest = length;
             self.failures = 0;
@@ -319,6 +328,7 @@ impl Download {
             return;
         }
         match result {
+            // `handle_head` has judged this response already.
             Ok(()) if !is_body => {}
             Ok(()) => self.end_body(now),
             // Publishers may name any address; one that is forbidden stays so.

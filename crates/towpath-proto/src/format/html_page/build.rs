@@ -17,6 +17,7 @@ use crate::format::html::{is_void, read};
 pub(super) fn build(html: &str, budget: &mut Budget) -> Result<Tree, FormatError> {
     let mut builder = Builder { tree: Tree::default(), open: Vec::new(), tag: None, budget };
     builder.add("html", Vec::new())?;
+    // The tokenizer's callback returns no error, so one is carried out of it here.
     let mut failed = None;
     read(html, |event| match builder.handle(&event) {
         Ok(()) => ControlFlow::Continue(()),
@@ -140,6 +141,7 @@ impl Builder<'_> {
             // Their content stays open until the end, as in the standard: some pages go on behind them.
             "html" | "body" => return,
             "table" | "tbody" | "thead" | "tfoot" | "tr" | "td" | "th" => &[],
+            // A stray end tag in a cell must not close what is around its table.
             _ => &["table", "td", "th"],
         };
         self.close_nearest(&[name], bounds);
@@ -167,6 +169,7 @@ impl Builder<'_> {
             let reason = format!("elements nested deeper than {} (limit: depth)", self.budget.limits.depth);
             return Err(FormatError::Limit(reason));
         }
+        // 80 bytes for the two strings themselves, and for what the allocator adds to each.
         let texts: usize = attributes.iter().map(|(name, value)| name.len() + value.len() + 80).sum();
         self.budget.store(size_of::<Node>() + name.len() + texts)?;
         let node = self.push(NodeData::Element { name: name.to_owned(), attributes });
@@ -205,6 +208,7 @@ impl Builder<'_> {
 
     /// Closes the innermost open element with one of these names, unless one of `bounds` is within it.
     fn close_nearest(&mut self, names: &[&str], bounds: &[&str]) {
+        // No further than the limit of depth: a page full of stray end tags still takes linear time.
         for at in (1..self.open.len()).rev() {
             let name = self.tree.name(self.open[at]).unwrap_or_default();
             if names.contains(&name) {

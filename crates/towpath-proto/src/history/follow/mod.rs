@@ -295,6 +295,7 @@ impl HistoryFollower {
         self.pass = HistoryPass::default();
         self.pending = None;
         self.finished = self.options.mode == FollowMode::CatchUp;
+        // Not after a failure: pushes must not undo the backoff.
         let is_due = std::mem::take(&mut self.pulls_again) && self.failures == 0;
         self.wake = Some(now.after(wait)).filter(|_| !is_due);
     }

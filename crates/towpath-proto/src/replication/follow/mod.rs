@@ -134,6 +134,7 @@ impl ReplicationFollower {
         if url::Url::parse(url).is_err() {
             return Err(FollowError::Usage(format!("not a URL: {url:?}")));
         }
+        // A snapshot would be waited for without a request, for ever.
         if options.parallel == 0 {
             return Err(FollowError::Usage("the number of concurrent requests is 0".into()));
         }

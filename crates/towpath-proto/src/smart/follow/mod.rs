@@ -200,6 +200,7 @@ impl SmartFollower {
         }
         self.redirects = 0;
         let media_type = head.header(CONTENT_TYPE.as_str());
+        // The publisher chooses the format. A missing or wrong type is read as JSON, which it has to offer.
         let is_atom = media_type.is_some_and(|value| value.contains("xml"));
         let read = if is_atom {
             Collection::from_atom_within(&body, &head.url, self.limits.document)
@@ -210,6 +211,7 @@ impl SmartFollower {
             let reason = html_answer(media_type, &body).unwrap_or_else(|| error.to_string());
             FollowError::Protocol { url, reason }
         });
+        // Only with a page that can be read: an error page of a proxy must not void everything.
         if head.is_reset() && page.is_ok() && sent.purpose == PullGoal::Next {
             self.begin_anew(&sent.url);
         }
@@ -223,6 +225,8 @@ impl SmartFollower {
         if let Some(base) = base_of(target) {
             self.base = base;
         }
+        // A target without this parameter answers another question, and its items would be taken for the next
+        // ones.
         let parameter = if sent.purpose == PullGoal::Latest { "order" } else { "since" };
         agree(&sent.url, target, parameter)
     }

@@ -87,6 +87,8 @@ impl Salvage<'_> {
             return BTreeMap::new();
         }
         let entries = self.snapshot.prefix(&self.old.ids, source.number.to_be_bytes());
+        // The old index may be damaged as well. It only names what is lost, so what can be read of it is
+        // enough.
         let rows = entries.map_while(|entry| entry.into_inner().ok());
         let found = rows.filter_map(|(key, value)| {
             let latest = IdRow::decode(&value).ok()?.latest;
@@ -141,6 +143,8 @@ impl<'a> FeedBuild<'a> {
 
     /// Takes the next position of the log.
     fn take(&mut self, (seq, place): LogPlace) -> Result<(), RepairError> {
+        // Behind the horizon a missing position is a lost change. The log is let go up to it, so that readers
+        // begin anew instead of missing the change in silence.
         if seq > self.read + 1 {
             self.gap = seq - 1;
         }
@@ -152,6 +156,8 @@ impl<'a> FeedBuild<'a> {
                 return Ok(());
             }
         };
+        // Times never fall along a log. Where two neighbours are in the wrong order, the change before both
+        // decides. If the later one fits behind it, the earlier one has the wrong time.
         if let Some(waiting) = self.waiting.take() {
             if waiting.modified <= change.modified {
                 self.add(waiting)?;
@@ -172,6 +178,7 @@ impl<'a> FeedBuild<'a> {
     }
 
     fn lose(&mut self, seq: Seq, id: Option<String>, reason: String) {
+        // The end of a log is filled and not let go: see `fill_end`.
         if seq < self.source.end {
             self.gap = self.gap.max(seq);
         }
@@ -183,6 +190,7 @@ impl<'a> FeedBuild<'a> {
         let (number, seq) = (self.source.number, change.seq);
         let key = keys::id(number, &change.item.id);
         let before = self.version(&key)?;
+        // A change names the version that it replaced, so it tells the id of a lost one.
         if let Some((id, _)) = change.previous.and_then(|previous| self.lost.get_mut(&previous)) {
             *id = Some(change.item.id.clone());
         }
@@ -198,6 +206,7 @@ impl<'a> FeedBuild<'a> {
         let (engine, writes) = (self.engine, &mut self.writes);
         let position = seq.to_be_bytes().to_vec();
         writes.put(&engine.log, &keys::position_key(number, seq), record.to_vec());
+        // The index by modification has each item once, at its latest version.
         if let Some(before) = before {
             writes.remove(&engine.modified, &keys::position_key(number, before.latest));
         }
@@ -231,6 +240,7 @@ impl<'a> FeedBuild<'a> {
 
     fn version(&self, key: &[u8]) -> Result<Option<IdRow>, StorageError> {
         match self.writes.get(&self.engine.ids, key) {
+            // Writes that are not flushed yet are newer than the engine's rows.
             Some(row) => row.map(IdRow::decode).transpose(),
             None => {
                 let row = self.engine.ids.get(key).map_err(|e| StorageError::Read(e.to_string()))?;

@@ -113,10 +113,13 @@ impl FolderRepair {
     ///
     /// If another process has it open, it is a replica, or not even a part of it can be read.
     pub fn begin(path: &Path) -> Result<Self, OpenError> {
+        // Tried first as it is: a folder that opens needs no copy, which takes as much space again.
         let opened = StorageEngine::open(DataFolder::open(path)?, &EmbeddedOptions::default());
         let (engine, original, left_out) = match opened {
             Ok(engine) => (engine, None, LeftOut::default()),
             Err(_) => {
+                // Locked again before the copy is made: a server that starts now must not write to what is
+                // being repaired.
                 let original = DataFolder::open(path)?;
                 let opened = open_without(&original);
                 // The copy is of use only while it is repaired.
@@ -152,6 +155,7 @@ impl FolderRepair {
         };
         salvage.run(progress)?;
         let report = salvage.report;
+        // The report is shown next and may be acted on, so the new store is on disk before it.
         new.db.persist(PersistMode::SyncAll).map_err(|e| RepairError::Write(engine_reason(&e)))?;
         Ok((building, report))
     }
@@ -217,6 +221,7 @@ impl Salvage<'_> {
             next = next.max(source.number.saturating_add(1));
             self.build_feed(source, progress)?;
         }
+        // A row that cannot be read counts as 0: the feeds themselves give a lower bound.
         let found = self.snapshot.get(&self.old.tables, keys::NEXT_FEED).ok().flatten();
         let found = found.and_then(|found| found[..].try_into().ok()).map_or(0, u32::from_be_bytes);
         let mut writes = PendingWrites::new(self.new);

@@ -89,6 +89,7 @@ impl VerifiedStore<'_> {
         let counts = (head.items, head.live);
         let [first, last] = sums.ends.unwrap_or([(0, head.modified); 2]);
         let is_sound = last == (head.seq, head.modified)
+            // Up to the horizon anything may be gone, so the log begins right behind it at the latest.
             && first.0 <= head.horizon + 1
             && (sums.items, sums.live) == counts
             && (ids.items, ids.live) == counts
@@ -112,6 +113,7 @@ impl VerifiedStore<'_> {
                 parts.iter().map(|part| scope.spawn(|| self.scan_log(feed, *part, progress))).collect();
             let mut sums = LogSums::default();
             for log in logs {
+                // In the order of the parts, because each checks that it follows the one before.
                 sums.join(feed, &log.join().map_err(|_| Differs)??)?;
             }
             Ok((sums, ids.join().map_err(|_| Differs)??))
@@ -136,6 +138,8 @@ impl VerifiedStore<'_> {
         for entry in self.snapshot.range(&self.engine.log, range()) {
             let (key, value) = entry.into_inner().map_err(|e| read_error(&e))?;
             let seq = keys::read_position(&key)?;
+            // Records that a replica bulk-loaded before a crash: they are not part of the log until a head
+            // covers them.
             if self.is_replica && seq > feed.row.head.seq {
                 break;
             }
@@ -164,6 +168,7 @@ impl VerifiedStore<'_> {
         let is_live = change.op != Op::Delete;
         // A deletion has the default hash.
         let hash = if is_live { change.item.content_hash() } else { Default::default() };
+        // The hash is made again from the item, so a single flipped bit of the content is found.
         if hash != change.hash || is_patch_without_patch(change) {
             return Err(Differs);
         }
@@ -171,6 +176,7 @@ impl VerifiedStore<'_> {
         let version = sum::version(id, change.seq, origin);
         sums.chain.add(version);
         match change.previous {
+            // The first version of an item is its own origin.
             None if origin != (change.seq, change.modified) => return Err(Differs),
             None => {}
             Some(previous) if !(change.first_seq..change.seq).contains(&previous) => return Err(Differs),
@@ -231,6 +237,8 @@ impl VerifiedStore<'_> {
         for entry in self.snapshot.prefix(&self.engine.times, feed.row.number.to_be_bytes()) {
             let (key, value) = entry.into_inner().map_err(|e| read_error(&e))?;
             let seq = keys::read_seq(&value)?;
+            // Times and positions rise together. Up to the horizon this is all that can be checked: those
+            // entries are in no sum.
             if seq <= last {
                 return Err(Differs);
             }

@@ -87,6 +87,7 @@ impl AtomDialect {
             walk.judge(rules::ENCODED_SUMMARY, entry.has_summary, || "no summary".to_owned());
         }
         if !entry.has_author {
+            // Judged at the end of the feed, whose own author may stand behind its entries.
             self.without_author.get_or_insert(walk.entry);
         }
         self.is_in_entry = false;
@@ -98,6 +99,7 @@ impl AtomDialect {
         let is_mime = kind.is_some_and(is_media_type);
         let is_text_kind = matches!(kind, None | Some("text" | "html" | "xhtml"));
         let major = kind.unwrap_or_default().to_ascii_lowercase();
+        // RFC 4287, section 4.1.3.1, forbids composite types: an element has no room for several parts.
         let is_composite = major.starts_with("multipart/") || major.starts_with("message/");
         walk.judge(rules::CONTENT_TYPE, is_text_kind || (is_mime && !is_composite), || {
             format!("type is {:?}", kind.unwrap_or_default())
@@ -111,6 +113,7 @@ impl AtomDialect {
             return walk
                 .judge(rules::CONTENT_SRC_TYPE, fits, || format!("type is {:?}", kind.unwrap_or_default()));
         }
+        // From here on in the order of RFC 4287, section 4.1.3.3: the first case that fits decides.
         if is_text_kind {
             return test_text(kind, frame, walk);
         }
@@ -199,12 +202,14 @@ impl Dialect for AtomDialect {
             (_, "source") => self.is_in_source = true,
             ("feed", "author") => self.feed.has_author = true,
             ("entry", "author") => self.entry.has_author = true,
+            // An entry that was copied has the author of its source (RFC 4287, section 4.1.2).
             ("source", "author") if self.is_in_entry => self.entry.has_author = true,
             ("feed" | "entry", "link") => self.link(start, walk),
             ("entry", "summary") => self.entry.has_summary = true,
             ("entry", "content") => self.has_src = start.attribute("src").is_some(),
             ("feed", "deleted-entry") => {
                 let value = |name| start.attribute(name).unwrap_or_default().to_owned();
+                // Both count: an entry may be deleted, come back and be deleted again.
                 let is_new = self.deleted.insert((value("ref"), value("when")));
                 walk.judge(rules::DELETED_ONCE, is_new, || format!("{:?} again", value("ref")));
             }

@@ -77,6 +77,7 @@ impl WalkState<'_> {
         let (xml, offset) = (&self.xml, self.offset);
         let entry = self.is_in_entry.then_some(self.entry);
         self.findings.judge(rule, holds, || {
+            // For problems only: counted for every element, it would take quadratic time.
             let line = xml.line(offset);
             match entry {
                 Some(entry) => format!("entry {entry}, line {line}: {}", problem()),
@@ -108,6 +109,8 @@ fn run(state: &mut WalkState<'_>, dialect: &mut impl Dialect) -> Result<(), XmlF
                 stack.push(frame);
             }
             XmlEvent::Text(text) => {
+                // Text of foreign elements is not collected: no rule is about it, and it may be most of the
+                // document.
                 if let Some(frame) = stack.last_mut().filter(|frame| frame.element.is_some()) {
                     frame.text.push_str(&text);
                 }

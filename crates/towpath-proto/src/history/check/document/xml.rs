@@ -74,6 +74,7 @@ const XML: &str = "http://www.w3.org/XML/1998/namespace";
 impl<'i> StrictXml<'i> {
     pub(super) fn new(text: &'i str) -> Self {
         Self {
+            // A byte order mark is no part of the document (XML 1.0, section 4.3.3).
             text: text.strip_prefix('\u{FEFF}').unwrap_or(text),
             at: 0,
             open: Vec::new(),
@@ -112,6 +113,8 @@ impl<'i> StrictXml<'i> {
             } else if rest.starts_with("<?") {
                 let target = self.until("<?", "?>", "a processing instruction")?;
                 let name = target.split([' ', '\t', '\r', '\n']).next().unwrap_or_default();
+                // The name is reserved in any case (XML 1.0, section 2.6). A declaration may stand at the very
+                // beginning only.
                 if name.eq_ignore_ascii_case("xml") || !is_name(name) {
                     return self.fault("a processing instruction or declaration that is not allowed here");
                 }
@@ -158,6 +161,7 @@ impl<'i> StrictXml<'i> {
 
     fn comment(&mut self) -> Read<()> {
         let comment = self.until("<!--", "-->", "a comment")?;
+        // XML 1.0, section 2.5. The mark would otherwise stand across the end: `--->`.
         if comment.contains("--") || comment.ends_with('-') {
             return self.fault("two hyphens in a comment");
         }
@@ -171,6 +175,7 @@ impl<'i> StrictXml<'i> {
         if self.open.is_empty() && !raw.chars().all(is_space) {
             return self.fault("text outside the root element");
         }
+        // Forbidden in text for compatibility with SGML (XML 1.0, section 2.4). Most parsers forgive it.
         if raw.contains("]]>") {
             return self.fault("']]>' in text");
         }
@@ -270,6 +275,8 @@ impl<'i> StrictXml<'i> {
         let rest = self.rest();
         let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''));
         let value = quote.and_then(|quote| rest[1..].split_once(quote)).map(|(value, _)| value);
+        // A `<` in a value has to be escaped (XML 1.0, section 3.1). It mostly shows that a quotation mark is
+        // missing.
         let Some(value) = value.filter(|value| !value.contains('<')) else {
             return self.fault(format!("the attribute {name} without a quoted value, or with '<'"));
         };
@@ -304,6 +311,7 @@ impl<'i> StrictXml<'i> {
                 continue;
             }
             let (ns, local) = self.qualified(name, false)?;
+            // Two prefixes of one namespace name one attribute (Namespaces in XML 1.0, section 6.3).
             if attributes.iter().any(|a| a.local == local && a.ns == ns) {
                 return self.fault(format!("the attribute {name} twice"));
             }
@@ -314,6 +322,7 @@ impl<'i> StrictXml<'i> {
 
     fn qualified(&self, name: &'i str, is_element: bool) -> Read<(Cow<'i, str>, &'i str)> {
         let (prefix, local) = name.split_once(':').unwrap_or(("", name));
+        // A default namespace does not apply to attributes (Namespaces in XML 1.0, section 6.2).
         if prefix.is_empty() && !is_element {
             return Ok((Cow::Borrowed(""), local));
         }

@@ -55,6 +55,7 @@ impl Pulled for SmartFollower {
     }
 
     fn handle_push(&mut self, now: Now, content_type: &str, body: &[u8]) -> Result<(), String> {
+        // A delivery has the type of the topic (WebSub, section 7), which its URL may have chosen.
         let page = if content_type.contains("xml") {
             Collection::from_atom_within(body, self.url(), self.limits().document)
         } else {

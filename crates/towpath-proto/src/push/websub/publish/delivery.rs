@@ -135,6 +135,7 @@ impl DeliveryCursor {
 
     fn advance(&mut self, range: DeliveredRange, next: AfterDelivery) -> AfterDelivery {
         let position = self.position.max(range.through);
+        // The failures end with the range, also when it is dropped: the next one has all its attempts again.
         *self = Self { scanned: range.scanned.max(position), ..Self::new(position) };
         next
     }
@@ -170,6 +171,7 @@ impl CircuitBreaker {
         self.failures = self.failures.saturating_add(1);
         // Below the threshold only the delivery itself backs off.
         if let Some(beyond) = self.failures.checked_sub(policy.host_failures) {
+            // Longer with each failed attempt of the half-open breaker, up to the cap of the backoff.
             self.open_until = Some(now + policy.backoff.wait(beyond + 1));
         }
     }

@@ -70,6 +70,7 @@ impl IntentVerification {
     /// query string").
     pub fn request_url(&mut self, now: Monotonic) -> String {
         self.tries += 1;
+        // Of this attempt: a lease begins when the request that was confirmed was made (WebSub 5.3).
         self.asked = now;
         let request = &self.request;
         let mut url = with_parameter(&request.callback, "hub.mode", request.mode.name());
@@ -88,6 +89,8 @@ impl IntentVerification {
     /// Evaluates the response. A lease is "measured from the time the verification request was made".
     pub fn handle_response(&self, now: Monotonic, answer: CallbackResponse<'_>) -> VerificationOutcome {
         let reason = match answer {
+            // The whole body and nothing else. A server that echoes any query, as an error page does, must not
+            // subscribe anybody.
             CallbackResponse::Response { status: 200..=299, body } if body == self.challenge.as_bytes() => {
                 return VerificationOutcome::Confirmed(self.asked + self.lease);
             }

@@ -146,6 +146,7 @@ impl NodeChecker {
     }
 
     fn id(&self) -> String {
+        // With the step: a late answer to an earlier request must not pass for this one's.
         format!("check-{:?}", self.step)
     }
 

@@ -92,6 +92,7 @@ impl RsmRange {
         // Read from the end; the caller reverses the result.
         if backwards {
             query.order = FeedOrder { descending: !node.order.descending, ..node.order };
+            // A reversed order begins at the upper bound of the range.
             (query.since, query.until) = (before, after);
         } else {
             (query.since, query.until) = (after, before);

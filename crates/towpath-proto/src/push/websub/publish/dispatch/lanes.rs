@@ -178,6 +178,8 @@ impl HostTable {
 
     /// Forgets a host, and its address, once they have no subscribers and no deliveries.
     fn forget_unused(&mut self, number: u32) {
+        // A delivery may outlive its subscription. Its host stays until then, or the counts of the lane would
+        // be wrong.
         if self.hosts.get(&number).is_none_or(|host| host.subscribers > 0 || host.running > 0) {
             return;
         }
@@ -196,6 +198,7 @@ impl HostTable {
 
     /// Queues a subscriber of a host; returns its ticket.
     pub(super) fn push(&mut self, number: u32, id: SubscriptionId) -> u64 {
+        // Tickets only grow, so the first key of a queue has waited longest.
         self.tickets += 1;
         if let Some(host) = self.hosts.get_mut(&number) {
             host.queue.insert(self.tickets, id);
@@ -245,6 +248,7 @@ impl HostTable {
 
     /// Starts the next delivery, if one may start now.
     pub(super) fn start_next(&mut self, now: Monotonic) -> Option<SubscriptionId> {
+        // The fast lane first. Slow hosts have connections of their own, so they lose nothing by it.
         while self.running.len() - self.running_slow < self.limits.connections {
             let Some(address) = self.fast_turns.pop_front() else { break };
             if let Some(id) = self.serve(address, Lane::Fast, now) {
@@ -281,6 +285,8 @@ impl HostTable {
             }
             let host = queue.hosts.pop_front()?;
             if let Some(id) = self.serve_host(host, lane, now) {
+                // To the end of the turns: an address with many hosts gets one delivery in each round, as every
+                // other.
                 self.list_address(number, lane);
                 return Some(id);
             }
@@ -292,6 +298,8 @@ impl HostTable {
         let host = self.hosts.get_mut(&number)?;
         let address = self.addresses.get_mut(&host.address)?;
         if let Some(until) = host.breaker.open_until(now) {
+            // It stays `listed`, which keeps a new entry from putting it into its lane before the breaker lets
+            // it.
             host.parked = Some(until);
             self.parked.insert((until, number));
             return None;
@@ -319,6 +327,7 @@ impl HostTable {
     /// is to be cut, because the slow lane is full and the fast one is needed.
     pub(super) fn handle_overdue(&mut self, id: SubscriptionId) -> bool {
         let Some(running) = self.running.get(&id).copied() else { return true };
+        // Before the answer: later deliveries to the host must not take fast connections while this one hangs.
         self.set_slow(running.host);
         if running.lane == Lane::Slow {
             return true;
@@ -334,6 +343,7 @@ impl HostTable {
         address.slow.running += 1;
         self.running_slow += 1;
         self.running.insert(id, RunningDelivery { lane: Lane::Slow, ..running });
+        // Its share of the fast lane has a free place now.
         self.list_address(running.address, Lane::Fast);
         true
     }

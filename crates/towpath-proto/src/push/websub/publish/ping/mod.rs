@@ -122,12 +122,14 @@ impl<K: Clone + Ord> PingQueue<K> {
         }
         let Some(pings) = self.hubs.get_mut(hub) else { return };
         pings.forget(now);
+        // The first change of a feed is told at once. Only the next ones keep the interval.
         let Some(known) = pings.feeds.get_mut(&feed) else {
             pings.due.insert((now, feed.clone()));
             let state = PingState::Due(now);
             pings.feeds.insert(feed, FeedPings { head, begun: None, failures: 0, state });
             return;
         };
+        // Changes may be reported out of order. An older one is covered by the ping that is due.
         if head <= known.head {
             return;
         }
@@ -215,6 +217,7 @@ impl<K: Clone + Ord> HubPings<K> {
     fn end(&mut self, now: Monotonic, feed: &K, outcome: PingOutcome, limits: &PingLimits, entropy: u64) {
         self.running = self.running.saturating_sub(1);
         match outcome {
+            // A refusal is about the topic. The hub answers, so its other topics need not wait.
             PingOutcome::Accepted | PingOutcome::Refused => (self.failures, self.closed_until) = (0, None),
             PingOutcome::Failed(asked) => {
                 self.failures = self.failures.saturating_add(1);
@@ -230,6 +233,8 @@ impl<K: Clone + Ord> HubPings<K> {
             }
             PingOutcome::Accepted | PingOutcome::Refused => {
                 known.failures = 0;
+                // What the hub fetched may lack a change that came after the ping began. It needs a ping of its
+                // own.
                 (known.head > through).then(|| known.next(now, limits.interval))
             }
         };
@@ -239,6 +244,7 @@ impl<K: Clone + Ord> HubPings<K> {
                 self.due.insert((at, feed.clone()));
             }
             None => {
+                // Kept for the interval, so that the next change does not ping sooner than that.
                 let until = known.next(now, limits.interval);
                 known.state = PingState::Told(until);
                 self.told.insert((until, feed.clone()));

@@ -147,6 +147,7 @@ impl<T> VerificationQueue<T> {
         if of_requester >= limit && !self.evict_of(requester) {
             return Err(QueueFull::Client(limit));
         }
+        // After the client's own limit, so that one client's flood costs its own entries first.
         if self.entries.len() >= self.limits.pending && !self.evict_for(requester) {
             return Err(QueueFull::Hub(self.limits.pending));
         }
@@ -163,6 +164,7 @@ impl<T> VerificationQueue<T> {
         if self.evict_of(requester) {
             return true;
         }
+        // Whoever has most is the likeliest flood. A client with a single entry keeps it.
         let most = self.requesters.iter().max_by_key(|(_, ids)| ids.len()).map(|(requester, _)| *requester);
         most.is_some_and(|most| self.evict_of(most))
     }
@@ -171,6 +173,8 @@ impl<T> VerificationQueue<T> {
     fn evict_of(&mut self, requester: VerificationClient) -> bool {
         let waits = |id: &&VerificationId| {
             let state = self.entries.get(id).map(|entry| entry.state);
+            // Never one that is ready or running: a flood of new requests would otherwise evict each other
+            // untried.
             matches!(state, Some(EntryState::Paused(_) | EntryState::Blocked(_)))
         };
         let oldest = self.requesters.get(&requester).and_then(|ids| ids.iter().find(waits).copied());
@@ -209,6 +213,8 @@ impl<T> VerificationQueue<T> {
     /// Returns the next verification to make a request for, if any may begin now.
     pub fn poll(&mut self, now: Monotonic) -> Option<(VerificationId, T)> {
         self.wake(now);
+        // A full table of budgets could not count another address, and an address that is not counted is not
+        // protected.
         while self.running < self.limits.running && !self.budgets.is_full() {
             let (requester, id) = self.ready.pop()?;
             let Some(entry) = self.entries.get_mut(&id) else { continue };
@@ -253,6 +259,7 @@ impl<T> VerificationQueue<T> {
             (entry.state, entry.address) = (EntryState::Blocked(address), Some(address));
         }
         self.budgets.block(now, address, requester, id);
+        // Counted after the new entry is in, so that the oldest goes: it has waited longest in vain.
         if self.budgets.blocked(address) > self.limits.address_pending
             && let Some(oldest) = self.budgets.oldest_blocked(address)
         {

@@ -88,6 +88,8 @@ impl StreamReader {
                 Ok(None) => return Ok(None),
                 Ok(Some(None)) => {}
                 Ok(Some(received)) => return Ok(received),
+                // Stream errors are unrecoverable (RFC 6120, section 4.9.1.1): where the next token begins is
+                // unknown.
                 Err(reason) => {
                     self.closed = true;
                     return Err(StreamError { reason, offset });
@@ -175,6 +177,7 @@ impl StreamReader {
         if is_root && token.bytes.is_none() {
             return Err(StreamErrorReason::TooLarge(self.limits.stanza_bytes));
         }
+        // A stanza that is too deep is skipped like one that is too large. The stream goes on behind it.
         let read = if self.is_over() || self.open.len() > self.limits.depth {
             None
         } else {
@@ -210,6 +213,7 @@ impl StreamReader {
     }
 
     fn end(&mut self, token: &StreamToken) -> Result<Option<Received>, StreamErrorReason> {
+        // An end tag is shorter than its start tag, which was within the limit. So this one closes nothing.
         let bytes = token.bytes.as_deref().ok_or(StreamErrorReason::TooLarge(self.limits.stanza_bytes))?;
         if self.discarding > 0 {
             self.discarding -= 1;

@@ -96,6 +96,7 @@ impl StreamTokenizer {
     /// Consumes a token that ends before `end`, with delimiters of `head` and `tail` bytes.
     fn take(&mut self, kind: StreamTokenKind, end: usize, head: usize, tail: usize) -> StreamToken {
         let length = self.dropped + end - self.start;
+        // The length with all pieces: a token that arrives in many small ones has the same limit.
         let is_whole = self.dropped == 0 && length <= self.limit;
         let bytes = is_whole.then(|| self.buffer[self.start + head..end - tail].to_vec());
         self.taken += length as u64;
