@@ -6,7 +6,7 @@ mod follow;
 use libfuzzer_sys::fuzz_target;
 use towpath_proto::Timestamp;
 use towpath_proto::sup::discovery::{Discovery, SupLink};
-use towpath_proto::sup::follow::{SupFollower, SupPollIntervals, PolledContent};
+use towpath_proto::sup::follow::{PolledContent, SupFollower, SupPollIntervals};
 use towpath_proto::sup::wire::SupDocument;
 use towpath_proto::follow::Now;
 
