@@ -1,6 +1,6 @@
-//! When a follow ends.
+//! End of a follow.
 
-/// When a follow ends by itself.
+/// End of a follow: once it has caught up, or never by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FollowMode {
     /// Delivers all current changes and ends. It also ends at a failure, so that the caller decides about a retry.
