@@ -1,8 +1,9 @@
 //! Opening a node's store.
 
+mod start;
+
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
@@ -10,26 +11,19 @@ use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event};
 use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use towpath_store::embedded::EmbeddedStore;
 use towpath_store::embedded::replica::ReplicaWriter;
-use towpath_store::{ReplicaError, Store as _, WallClock};
+use towpath_store::{ReplicaError, Store as _};
 
 use crate::address::ClusterAddress;
-use crate::apply::Applier;
 use crate::checkpoint::{self, ReplicaPosition};
-use crate::consumer::{self, LogConsumer};
 use crate::frame::LogId;
 use crate::health::NodeHealth;
-use crate::producer::{self, Producer};
-use crate::request_queue::RequestQueue;
 use crate::sessions::Sessions;
 use crate::stream::{self, LogExtent, StreamError};
-use crate::upkeep::LogUpkeep;
-use crate::{ClusterError, ClusterOptions, ClusterStore, StoreTasks};
+use crate::{ClusterError, ClusterOptions, ClusterStore};
 use crate::{lease, level, nodes, snapshots};
 
 impl ClusterStore {
@@ -66,123 +60,41 @@ impl ClusterStore {
         let replica = OpenReplica::open(folder, &options)?;
         replica.check_level(address, options.supported_level)?;
         let identity = lease::NodeIdentity::new(folder);
-        let node = identity.own();
         let position = replica.position;
         let health = Arc::new(NodeHealth::new(
             position.map_or(0, |position| position.at),
             position.and_then(|position| position.mark),
         ));
         let client = connect(address, &health).await?;
-        let context = jetstream::new(client.clone());
-        let is_new = position.is_none();
-        let limit = if is_new { options.first_connect_timeout } else { options.connect_timeout };
-        let found = find(&client, &context, address, &health, is_new, limit).await;
-        if let Err(reason) = &found {
-            if is_new {
-                return Err(address.error(reason.clone()));
-            }
-            health.set_problem(reason.clone());
-        }
-        let log = position.map(|position| position.log).or(found.as_ref().ok().map(|found| found.log));
+        let node = OpeningNode {
+            context: jetstream::new(client.clone()),
+            client,
+            address: address.clone(),
+            health,
+            identity: identity.own(),
+            supported: options.supported_level,
+        };
+        let found = node.find_log(position.is_none(), &options).await?;
+        let log = position.map(|position| position.log).or(found.as_ref().map(|found| found.log));
+        let log = log.unwrap_or_default();
         // Before a snapshot is read: the node that keeps the log must know that this one needs what follows it.
-        let supported = options.supported_level;
-        let answering = nodes::answer(
-            client.clone(),
-            address.name.clone(),
-            log.unwrap_or_default(),
-            node,
-            supported,
-            Arc::clone(&health),
-        );
-        let answering = AbortOnDrop(Some(tokio::spawn(answering)));
+        let answering = node.spawn_answering(log);
         let mut can_begin_anew = options.snapshots.is_some();
         let replica = match &found {
-            Ok(found) => {
-                let (replica, has_begun) = begin(replica, found, address, folder, &options, &health).await?;
+            Some(found) => {
+                let (replica, has_begun) =
+                    begin(replica, found, address, folder, &options, &node.health).await?;
                 can_begin_anew &= has_begun;
                 replica
             }
-            Err(_) => replica,
+            None => replica,
         };
-        let log = log.unwrap_or_default();
         let position = replica.position.unwrap_or(ReplicaPosition { log, at: 0, mark: None });
-        let OpenReplica { reader, writer: replica, sessions, .. } = replica;
-        health.begin_at(position.at, position.mark);
-        health.set_level(replica.level().map_err(|source| unreadable(folder, source))?);
-
-        let own_session = Arc::new(AtomicU64::new(0));
-        let clock = options.replica.clock.clone();
-        let producer = Producer::new(
-            client.clone(),
-            &address.name,
-            position.log,
-            clock.clone(),
-            Arc::clone(&health),
-            Arc::clone(&own_session),
-        );
-        let producer = producer.await.map_err(|reason| address.error(reason))?;
-        let (queue, requests) = mpsc::channel(producer::QUEUE);
-        let (events, applied) = mpsc::unbounded_channel();
-        let (messages, delivered) = mpsc::channel(consumer::AHEAD);
-        let closing = Arc::new(AtomicBool::new(false));
-        let applier = Applier {
-            closing: Arc::clone(&closing),
-            replica,
-            position,
-            sessions,
-            own_session,
-            events,
-            health: Arc::clone(&health),
-            supported,
-        };
-        let thread = std::thread::Builder::new().name("towpath-replica".into());
-        let applier = thread.spawn(move || applier.run(delivered));
-        let applier = applier.map_err(ClusterError::Thread)?;
-        let producer = tokio::spawn(producer.run(requests, applied));
-        let consumer = LogConsumer {
-            context: context.clone(),
-            address: address.clone(),
-            position,
-            messages,
-            ahead: Arc::new(Semaphore::new(consumer::AHEAD_KIB)),
-            health: Arc::clone(&health),
-            supported,
-            node,
-            can_begin_anew,
-        };
-        let mut consuming = spawn_consumer(consumer, clock.clone());
-        consuming.extend(answering.keep());
-        let requests = Arc::new(RequestQueue::new(queue, Arc::clone(&health), options.timeout));
-        let reader = Arc::new(reader);
-        let (leases, roles) = lease::LeaseTask::new(
-            client.clone(),
-            &address.name,
-            Arc::clone(&reader),
-            Arc::clone(&requests),
-            Arc::clone(&health),
-            identity,
-        )
-        .await
-        .map_err(|reason| address.error(reason))?;
-        let leases = tokio::spawn(leases.run());
-        let running = Mutex::new(Some(StoreTasks { producer, leases, consuming, applier }));
-        let upkeep = LogUpkeep {
-            client,
-            context,
-            name: address.name.clone(),
-            log: position.log,
-            node,
-            max_level: options.max_level.min(supported),
-            replica: Arc::clone(&reader),
-            requests: Arc::clone(&requests),
-            health: Arc::clone(&health),
-            clock,
-            snapshots: options.snapshots.clone(),
-            state: tokio::sync::Mutex::default(),
-        };
-        let store = Self { replica: reader, health, requests, roles, upkeep, supported, closing, running };
+        node.health.begin_at(position.at, position.mark);
+        node.health.set_level(replica.writer.level().map_err(|source| unreadable(folder, source))?);
+        let store = node.start(replica, position, identity, can_begin_anew, answering, options).await?;
         // A node that is far behind would serve old data: it opens only when it has caught up.
-        if let Ok(found) = found {
+        if let Some(found) = found {
             store.catch_up(found.stream.cached_info().state.last_sequence).await;
         }
         if let Some(reason) = store.health.outdated() {
@@ -208,6 +120,50 @@ impl ClusterStore {
                 last_progress = Instant::now();
             }
         }
+    }
+}
+
+/// A node whose replica is open, and whose tasks are not all started.
+struct OpeningNode {
+    client: Client,
+    context: Context,
+    address: ClusterAddress,
+    health: Arc<NodeHealth>,
+    /// Identity of this node.
+    identity: u64,
+    /// Highest feature level that this node supports.
+    supported: u8,
+}
+
+impl OpeningNode {
+    /// Finds the log. Without it a new replica fails, and an existing one opens for reads.
+    async fn find_log(
+        &self,
+        is_new: bool,
+        options: &ClusterOptions,
+    ) -> Result<Option<FoundLog>, ClusterError> {
+        let limit = if is_new { options.first_connect_timeout } else { options.connect_timeout };
+        match find(&self.client, &self.context, &self.address, &self.health, is_new, limit).await {
+            Ok(found) => Ok(Some(found)),
+            Err(reason) if is_new => Err(self.address.error(reason)),
+            Err(reason) => {
+                self.health.set_problem(reason);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Starts to answer other nodes that ask for this one's position.
+    fn spawn_answering(&self, log: LogId) -> AbortOnDrop {
+        let answering = nodes::answer(
+            self.client.clone(),
+            self.address.name.clone(),
+            log,
+            self.identity,
+            self.supported,
+            Arc::clone(&self.health),
+        );
+        AbortOnDrop(Some(tokio::spawn(answering)))
     }
 }
 
@@ -328,14 +284,6 @@ impl Drop for AbortOnDrop {
 struct FoundLog {
     stream: Stream,
     log: LogId,
-}
-
-/// Starts the consumer, and the watch of the log's end.
-fn spawn_consumer(consumer: LogConsumer, clock: WallClock) -> Vec<JoinHandle<()>> {
-    let stalled = Arc::new(Notify::new());
-    let (context, name) = (consumer.context.clone(), consumer.address.name.clone());
-    let watch = consumer::watch(context, name, Arc::clone(&consumer.health), clock, Arc::clone(&stalled));
-    vec![tokio::spawn(consumer.run(stalled)), tokio::spawn(watch)]
 }
 
 async fn connect(address: &ClusterAddress, health: &Arc<NodeHealth>) -> Result<Client, ClusterError> {

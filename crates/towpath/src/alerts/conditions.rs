@@ -85,16 +85,8 @@ pub(super) fn conditions(
         }
     }
     for sink in observed.sinks.iter().filter(|_| !config.sink_behind.is_zero()) {
-        let ObservedSink { name, lag, last_delivery, outage, stopped } = sink;
-        let is_stuck = *lag > 0 && last_delivery.is_none_or(|last| since(last, now) >= config.sink_behind);
-        if let Some(reason) = stopped {
-            add(AlertKind::SinkBehind, name, None, Duration::ZERO, format!("it was stopped: {reason}"));
-        } else if let Some((begin, message)) = outage {
-            add(AlertKind::SinkBehind, name, Some(*begin), config.sink_behind, message.clone());
-        } else if is_stuck {
-            let wait = if *lag == 1 { "waits" } else { "wait" };
-            let message = format!("{} {wait}", counted(*lag, "change"));
-            add(AlertKind::SinkBehind, name, None, config.sink_behind, message);
+        if let Some((begin, hold, message)) = sink_problem(sink, config.sink_behind, now) {
+            add(AlertKind::SinkBehind, &sink.name, begin, hold, message);
         }
     }
     for (feed, reason) in observed.unpublished {
@@ -110,24 +102,41 @@ pub(super) fn conditions(
     if let Some(end) = observed.certificate_end {
         let left = Duration::try_from(end.duration_since(now)).unwrap_or_default();
         if left < config.certificate {
-            add(
-                AlertKind::CertificateExpiring,
-                "",
-                None,
-                Duration::ZERO,
-                format!("it is valid until {end:.0}"),
-            );
+            let message = format!("it is valid until {end:.0}");
+            add(AlertKind::CertificateExpiring, "", None, Duration::ZERO, message);
         }
     }
     if let Some(reason) = observed.store_failure {
         add(AlertKind::StoreFailed, "", None, Duration::ZERO, reason);
     }
     if let Some(age) = observed.replica_age.filter(|age| age.is_none_or(|age| age > STALE_REPLICA)) {
-        let message =
-            age.map_or("it was never current".into(), |age| format!("it is {} old", counted(age, "second")));
+        let message = replica_age_text(age);
+        // It must last as well: a replica that has just started knows no age for a moment.
         add(AlertKind::ReplicaBehind, "", None, Duration::from_secs(STALE_REPLICA), message);
     }
     found
+}
+
+/// Returns the begin of a sink's problem, the time for which it must last to be one, and its message.
+fn sink_problem(
+fn replica_age_text(age: Option<u64>) -> String {
+    age.map_or("it was never current".into(), |age| format!("it is {} old", counted(age, "second")))
+}
+
+    sink: &ObservedSink,
+    limit: Duration,
+    now: Timestamp,
+) -> Option<(Option<Timestamp>, Duration, String)> {
+    let ObservedSink { lag, last_delivery, outage, stopped, .. } = sink;
+    if let Some(reason) = stopped {
+        return Some((None, Duration::ZERO, format!("it was stopped: {reason}")));
+    }
+    if let Some((begin, message)) = outage {
+        return Some((Some(*begin), limit, message.clone()));
+    }
+    let is_stuck = *lag > 0 && last_delivery.is_none_or(|last| since(last, now) >= limit);
+    let wait = if *lag == 1 { "waits" } else { "wait" };
+    is_stuck.then(|| (None, limit, format!("{} {wait}", counted(*lag, "change"))))
 }
 
 /// Returns the longest pause between changes at these times, if there are enough of them. Changes of one batch are one.

@@ -36,15 +36,7 @@ pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
     let server = args.config.load()?.server;
     let folder = server.data.clone();
     if server.cluster.is_none() && FolderRepair::has_lost_format(&folder) {
-        let shown = plain(&folder.display().to_string());
-        if args.dry_run {
-            return Err(CliError::failed(format!(
-                "the file towpath.format of {shown} is missing; `towpath repair` writes it again, and the rest can be checked \
-                 only then"
-            )));
-        }
-        FolderRepair::write_lost_format(&folder)?;
-        print_done(&format!("wrote the missing file towpath.format of {shown}"));
+        restore_format(&folder, args)?;
     }
     let before = match open_folder(&server).await {
         Ok(store) => check(store).await.ok(),
@@ -97,6 +89,20 @@ pub(crate) async fn repair(args: &RepairArgs) -> Result<Exit, CliError> {
         counted(after.count, "problem"),
         server.data.display()
     )))
+}
+
+/// Writes the missing format file again, without which the folder cannot be opened.
+fn restore_format(folder: &Path, args: &RepairArgs) -> Result<(), CliError> {
+    let shown = plain(&folder.display().to_string());
+    if args.dry_run {
+        return Err(CliError::failed(format!(
+            "the file towpath.format of {shown} is missing; `towpath repair` writes it again, and the rest can be checked \
+             only then"
+        )));
+    }
+    FolderRepair::write_lost_format(folder)?;
+    print_done(&format!("wrote the missing file towpath.format of {shown}"));
+    Ok(())
 }
 
 /// Repairs what the protocols keep in the new store, and checks it.

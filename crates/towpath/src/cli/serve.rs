@@ -7,8 +7,10 @@ use std::time::Duration;
 use clap::Args;
 use futures_util::future::FutureExt as _;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use towpath_client::Fetcher;
+use towpath_store::StoreFailure;
 
 use super::background::{self, Background};
 use super::backup;
@@ -58,6 +60,18 @@ pub(crate) struct ServeArgs {
 }
 
 impl ServeArgs {
+    /// Puts the options in the place of the configuration's keys.
+    fn override_in(&self, config: &mut Config) -> Result<(), CliError> {
+        if !self.listen.is_empty() {
+            config.server.listen = self.listen.clone().into();
+        }
+        if let Some(mut base) = self.base_url.clone() {
+            check_base_url(&mut base).map_err(|e| CliError::usage(format!("--base-url: {e}")))?;
+            config.server.base_url = Some(base);
+        }
+        Ok(())
+    }
+
     fn kept(&self, config: &Config) -> Result<Option<KeptTree>, CliError> {
         let of_config = config.export.as_ref();
         let Some(place) = self.export.clone().or_else(|| of_config.map(|export| export.to.clone())) else {
@@ -76,13 +90,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let mut config = args.config.load()?;
     // As the files have it: options are not compared with the files later.
     let loaded = config.clone();
-    if !args.listen.is_empty() {
-        config.server.listen = args.listen.clone().into();
-    }
-    if let Some(mut base) = args.base_url.clone() {
-        check_base_url(&mut base).map_err(|e| CliError::usage(format!("--base-url: {e}")))?;
-        config.server.base_url = Some(base);
-    }
+    args.override_in(&mut config)?;
     // Read before anything is opened: most mistakes are in these files.
     let tls = config.server.tls.clone().map(TlsIdentity::load).transpose()?.map(Arc::new);
     // Bound before the store is opened: a port in use must not leave a data folder behind.
@@ -97,13 +105,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let deliveries = config.hub.connections + config.hub.slow_connections + pings::connections();
     let budget = DescriptorBudget::raise(config.server.fetches + deliveries);
     budget.log();
-    let engine = open::server_engine(config, &budget).await?;
-    if let Some(tls) = &tls {
-        engine.extensions.get_or_insert_with(|| tls.certificate_end().clone());
-    }
-    let fetcher = Arc::new(open::fetcher(&engine.config)?);
-    // For the checks of the web page.
-    engine.extensions.get_or_insert_with(|| fetcher.memory().clone());
+    let (engine, fetcher) = open_engine(config, &budget, tls.as_deref()).await?;
     let (stopper, stop) = stop::on_signal_or_request();
     let limit = stop_limit::limit(engine.is_shared());
     let stopping = StopLimit::watch(engine.store.clone(), limit, stop.clone());
@@ -121,49 +123,84 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     };
     let reloading = tokio::spawn(reloader.run(hangups, stop.clone()));
     let copying = tokio::spawn(backup::serve(engine.clone(), stop.clone()).boxed());
-    if let Err(e) = running_server::record(&engine) {
-        tracing::warn!(error = %e, "commands do not find this server by its data folder, and need --server");
-    }
-    wall_clock::compare_at_start(engine.feeds().iter().filter_map(|feed| feed.last_append()).max());
-    tokio::spawn(wall_clock::watch());
-    greet(&engine);
-    let Background { roles, following, mut tasks } = Background::start(&engine, &fetcher, alerts, &stop);
-    let exporting = export(engine.clone(), roles.clone(), fetcher.clone(), kept, stop.clone());
+    announce(&engine);
+    let background = Background::start(&engine, &fetcher, alerts, &stop);
+    let exporting = export(engine.clone(), background.roles.clone(), fetcher.clone(), kept, stop.clone());
     let exporting = tokio::spawn(exporting.boxed());
-    let (watched, watch_stop) = (engine.clone(), stop.clone());
-    let watching = tokio::spawn(async move {
-        let failure = watch_store(&watched, &watch_stop).await?;
-        // A process that can write nothing is of less use than one that its supervisor starts again.
-        let _ = stopper.send(true);
-        Some(failure)
-    });
+    let watching = tokio::spawn(stop_on_store_failure(engine.clone(), stopper, stop.clone()));
     // Few feeds are published by then, and the first request finds the server ready.
     let _ = timeout(START, Recovery::of(&engine).ended()).await;
     stopping.waits_for("running answers");
     let served = server::serve(listeners, engine.clone(), budget, tls, stop).await;
-    // Background tasks end before the store closes, so that their last writes succeed.
-    stopping.waits_for("background tasks");
-    while tasks.join_next().await.is_some() {}
-    stopping.waits_for("the export");
-    let _ = exporting.await;
-    stopping.waits_for("writes of other nodes");
-    let _ = following.await;
-    stopping.waits_for("a reload");
-    let _ = reloading.await;
-    stopping.waits_for("a backup");
-    let _ = copying.await;
-    let failure = watching.await.ok().flatten();
+    let tasks = ServeTasks { background, exporting, reloading, copying, watching };
+    let failure = tasks.ended(&stopping).await;
     running_server::forget(&engine);
     stopping.waits_for("the store");
     engine.store.close().await;
     served?;
-    if let Some(failure) = failure {
-        let reason = &failure.reason;
-        return Err(CliError::failed(format!(
-            "the store takes no writes ({reason}) and could not be opened again; start the process again"
-        )));
+    failure.map_or(Ok(Exit::Done), |failure| Err(stopped_by(&failure)))
+}
+
+fn stopped_by(failure: &StoreFailure) -> CliError {
+    let reason = &failure.reason;
+    CliError::failed(format!(
+        "the store takes no writes ({reason}) and could not be opened again; start the process again"
+    ))
+}
+
+/// Opens the engine, and the HTTP client of its sources.
+async fn open_engine(
+    config: Config,
+    budget: &DescriptorBudget,
+    tls: Option<&TlsIdentity>,
+) -> Result<(Arc<Engine>, Arc<Fetcher>), CliError> {
+    let engine = open::server_engine(config, budget).await?;
+    if let Some(tls) = tls {
+        engine.extensions.get_or_insert_with(|| tls.certificate_end().clone());
     }
-    Ok(Exit::Done)
+    let fetcher = Arc::new(open::fetcher(&engine.config)?);
+    // For the checks of the web page.
+    engine.extensions.get_or_insert_with(|| fetcher.memory().clone());
+    Ok((engine, fetcher))
+}
+
+/// Tasks of a server beside its answers, which end after its stop signal.
+struct ServeTasks {
+    background: Background,
+    exporting: JoinHandle<()>,
+    reloading: JoinHandle<()>,
+    copying: JoinHandle<()>,
+    watching: JoinHandle<Option<Arc<StoreFailure>>>,
+}
+
+impl ServeTasks {
+    /// Waits for the tasks. Returns the failure for which the server stops, if there is one.
+    async fn ended(mut self, stopping: &StopLimit) -> Option<Arc<StoreFailure>> {
+        // Background tasks end before the store closes, so that their last writes succeed.
+        stopping.waits_for("background tasks");
+        while self.background.tasks.join_next().await.is_some() {}
+        stopping.waits_for("the export");
+        let _ = self.exporting.await;
+        stopping.waits_for("writes of other nodes");
+        let _ = self.background.following.await;
+        stopping.waits_for("a reload");
+        let _ = self.reloading.await;
+        stopping.waits_for("a backup");
+        let _ = self.copying.await;
+        self.watching.await.ok().flatten()
+    }
+}
+
+/// Stops the server once its store fails for good.
+async fn stop_on_store_failure(
+    engine: Arc<Engine>,
+    stopper: Arc<watch::Sender<bool>>,
+    stop: Stop,
+) -> Option<Arc<StoreFailure>> {
+    let failure = watch_store(&engine, &stop).await?;
+    // A process that can write nothing is of less use than one that its supervisor starts again.
+    let _ = stopper.send(true);
+    Some(failure)
 }
 
 /// Warns of settings that break or endanger a server that other machines can reach.
@@ -201,6 +238,16 @@ async fn export(
     let Some(kept) = kept else { return };
     report_private(&engine);
     keep(engine, roles, fetcher, kept, stop).await;
+}
+
+/// Tells commands and the operator that the server runs.
+fn announce(engine: &Engine) {
+    if let Err(e) = running_server::record(engine) {
+        tracing::warn!(error = %e, "commands do not find this server by its data folder, and need --server");
+    }
+    wall_clock::compare_at_start(engine.feeds().iter().filter_map(|feed| feed.last_append()).max());
+    tokio::spawn(wall_clock::watch());
+    greet(engine);
 }
 
 /// Prints the URLs to open. A closed standard output is ignored.

@@ -4,7 +4,7 @@ use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use crate::engine::sinks::SinkMetrics;
 
@@ -105,84 +105,78 @@ impl DeliveryCounters {
 impl Default for Metrics {
     fn default() -> Self {
         // Names are what dashboards query: a changed one is a breaking change.
-        let mut registry = Registry::with_prefix("towpath");
-        let (waiters, sup_feeds) = (Gauge::default(), Gauge::default());
-        registry.register("waiters", "Clients that wait for a feed to move", waiters.clone());
-        registry.register("sup_feeds", "Feeds that moved within the longest SUP window", sup_feeds.clone());
-        let (connections, store_failed) = (Gauge::default(), Gauge::default());
-        registry.register(
-            "store_failed",
-            "1 while the store takes no writes: an earlier one failed, or the disk is full",
-            store_failed.clone(),
-        );
-        let (disk_full, damaged_reads, publish_failed) =
-            (Gauge::default(), Gauge::default(), Gauge::default());
-        registry.register("disk_full", "1 while less disk space is free than is reserved", disk_full.clone());
-        registry.register("damaged_reads", "Reads that met damaged data", damaged_reads.clone());
-        registry.register(
-            "publish_failed",
-            "Publishing work that failed last time, such as a feed's documents",
-            publish_failed.clone(),
-        );
-        registry.register("connections", "Connections of clients that are open", connections.clone());
-        let (roles, replica_age) = (Gauge::default(), Gauge::default());
-        let held = Family::<[(&'static str, String); 1], Gauge>::default();
-        registry.register("role_held", "Whether this node holds a role", held.clone());
-        registry.register("roles", "Roles that this node holds in its cluster", roles.clone());
-        registry.register(
-            "replica_age_seconds",
-            "How old what is read here may be; 0 where it is current",
-            replica_age.clone(),
-        );
-        let (alerts, alert_messages) = (Family::default(), Family::default());
-        registry.register(
-            "alerts",
-            "Events that operators were told of and that go on",
-            Family::clone(&alerts),
-        );
-        registry.register("alert_messages", "Attempts to tell of events", Family::clone(&alert_messages));
-        let sinks = SinkMetrics::registered(&mut registry);
-        let deliveries = DeliveryCounters::registered(&mut registry);
-        let mut counter = |name: &str, help: &str| {
-            let counter = Counter::default();
-            registry.register(name, help, counter.clone());
-            counter
-        };
+        let mut all = Registry::with_prefix("towpath");
+        // Fields are in the order of registration, which is the order of the output.
         Self {
-            fast: counter("requests_fast", "Requests answered from prebuilt documents"),
-            routed: counter("requests_routed", "Requests that took routing"),
-            rearmed: counter("requests_rearmed", "Requests that were known, and waited as others did"),
-            refused: counter("requests_refused", "Requests answered with a status of 400 or more"),
-            appends: counter("appends", "Batches appended to the log"),
-            polls_ok: counter("polls_ok", "Polls of sources that succeeded"),
-            polls_failed: counter("polls_failed", "Polls of sources that failed"),
-            mints: counter("diffdelta_mints", "DiffDelta documents minted"),
-            sup_documents: counter("sup_documents", "SUP documents made"),
-            sup_feeds,
-            deliveries,
-            pushes_ok: counter("pushes_ok", "Deliveries that subscribers took"),
-            pushes_failed: counter("pushes_failed", "Deliveries that failed"),
-            hub_pings_ok: counter("hub_pings_ok", "Pings that hubs of others took"),
-            hub_pings_failed: counter("hub_pings_failed", "Pings to hubs of others that failed"),
-            exports_ok: counter("exports_ok", "Exports that came to their end"),
-            exports_failed: counter("exports_failed", "Exports that failed"),
-            export_documents: counter("export_documents", "Documents that exports put"),
-            connections,
-            store_failed,
-            disk_full,
-            damaged_reads,
-            publish_failed,
-            connections_refused: counter("connections_refused", "Connections refused because of a limit"),
-            waiters,
-            roles,
-            held,
-            replica_age,
-            alerts,
-            alert_messages,
-            sinks,
-            registry,
+            waiters: gauge(&mut all, "waiters", "Clients that wait for a feed to move"),
+            sup_feeds: gauge(&mut all, "sup_feeds", "Feeds that moved within the longest SUP window"),
+            store_failed: gauge(
+                &mut all,
+                "store_failed",
+                "1 while the store takes no writes: an earlier one failed, or the disk is full",
+            ),
+            disk_full: gauge(&mut all, "disk_full", "1 while less disk space is free than is reserved"),
+            damaged_reads: gauge(&mut all, "damaged_reads", "Reads that met damaged data"),
+            publish_failed: gauge(
+                &mut all,
+                "publish_failed",
+                "Publishing work that failed last time, such as a feed's documents",
+            ),
+            connections: gauge(&mut all, "connections", "Connections of clients that are open"),
+            held: registered(&mut all, "role_held", "Whether this node holds a role"),
+            roles: gauge(&mut all, "roles", "Roles that this node holds in its cluster"),
+            replica_age: gauge(
+                &mut all,
+                "replica_age_seconds",
+                "How old what is read here may be; 0 where it is current",
+            ),
+            alerts: registered(&mut all, "alerts", "Events that operators were told of and that go on"),
+            alert_messages: registered(&mut all, "alert_messages", "Attempts to tell of events"),
+            sinks: SinkMetrics::registered(&mut all),
+            deliveries: DeliveryCounters::registered(&mut all),
+            fast: counter(&mut all, "requests_fast", "Requests answered from prebuilt documents"),
+            routed: counter(&mut all, "requests_routed", "Requests that took routing"),
+            rearmed: counter(
+                &mut all,
+                "requests_rearmed",
+                "Requests that were known, and waited as others did",
+            ),
+            refused: counter(&mut all, "requests_refused", "Requests answered with a status of 400 or more"),
+            appends: counter(&mut all, "appends", "Batches appended to the log"),
+            polls_ok: counter(&mut all, "polls_ok", "Polls of sources that succeeded"),
+            polls_failed: counter(&mut all, "polls_failed", "Polls of sources that failed"),
+            mints: counter(&mut all, "diffdelta_mints", "DiffDelta documents minted"),
+            sup_documents: counter(&mut all, "sup_documents", "SUP documents made"),
+            pushes_ok: counter(&mut all, "pushes_ok", "Deliveries that subscribers took"),
+            pushes_failed: counter(&mut all, "pushes_failed", "Deliveries that failed"),
+            hub_pings_ok: counter(&mut all, "hub_pings_ok", "Pings that hubs of others took"),
+            hub_pings_failed: counter(&mut all, "hub_pings_failed", "Pings to hubs of others that failed"),
+            exports_ok: counter(&mut all, "exports_ok", "Exports that came to their end"),
+            exports_failed: counter(&mut all, "exports_failed", "Exports that failed"),
+            export_documents: counter(&mut all, "export_documents", "Documents that exports put"),
+            connections_refused: counter(
+                &mut all,
+                "connections_refused",
+                "Connections refused because of a limit",
+            ),
+            registry: all,
         }
     }
+}
+
+/// Registers a metric of its type's default value.
+fn registered<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
+    registered(registry, name, help)
+}
+
+fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
+    registered(registry, name, help)
 }
 
 impl Metrics {

@@ -1,6 +1,6 @@
 //! The engine: everything that requests, sources and protocols share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -138,45 +138,7 @@ impl Engine {
         let private = config.feeds.iter().filter(|feed| !feed.is_public()).map(|feed| feed.id().clone());
         let sup_links = Arc::new(SupLinks::new(&config.base_url(), private.collect(), &identity));
         let cors = Arc::new(ArcSwap::from_pointee(cors_policy(&config.server, &config.base_url())));
-        let mut feeds = configured(&config);
-        let StoredFeeds { feeds: stored, mut removed } = StoredFeeds::load(store.as_ref()).await?;
-        let of_file: std::collections::HashSet<&FeedId> = config.feeds.iter().map(|feed| feed.id()).collect();
-        removed.retain(|id, _| !of_file.contains(id));
-        for stored in stored {
-            if of_file.contains(stored.id()) {
-                tracing::warn!(feed = %stored.id(), "made over HTTP, and in the configuration file: the file's settings count");
-                continue;
-            }
-            if !stored.is_public() {
-                sup_links.add_private([stored.id().clone()]);
-            }
-            feeds.insert(stored.id().clone(), Arc::new(Feed::new(stored)));
-        }
-        let filters = filters(&config, &feeds);
-        let mut heads = store.heads().await?;
-        let private = private_feeds::update(store.as_ref(), config.feeds.iter().map(AsRef::as_ref)).await?;
-        // The log of a feed that left the configuration stays on disk, but is not served.
-        heads.retain(|head| {
-            let is_deleted = removed.contains_key(&head.feed);
-            let is_served = feeds.contains_key(&head.feed) || (config.server.create_feeds && !is_deleted);
-            if !is_served && !is_deleted {
-                let is_public = !private.contains(&head.feed);
-                removed.insert(head.feed.clone(), RemovedFeed::of_file(is_public));
-            }
-            is_served
-        });
-        feeds.reserve(heads.len());
-        for FeedSummary { feed: id, head, appended } in &heads {
-            warn_of_future(id, head.modified);
-            let new = || Arc::new(Feed::new(FeedConfig::unnamed(id.clone())));
-            let feed = feeds.entry(id.clone()).or_insert_with(new);
-            feed.head.store(head.seq, Ordering::Release);
-            feed.set_last_append(*appended, head.modified);
-            feed.set_live(head.live);
-            feed.set_horizon(head.horizon);
-        }
-        // A log of the same name as a filter is an old one; the filter shows the log that it is configured on.
-        feeds.extend(filters);
+        let LoadedFeeds { feeds, removed, heads } = load_feeds(&config, store.as_ref(), &sup_links).await?;
         let metrics = Metrics::default();
         let removed = Arc::new(RwLock::new(removed));
         let notes = removed.clone();
@@ -346,6 +308,61 @@ impl Engine {
             self.metrics.replica_age.set(seconds);
         }
     }
+}
+
+/// Feeds of the configuration and of the log, as a start finds them.
+struct LoadedFeeds {
+    feeds: HashMap<FeedId, Arc<Feed>>,
+    removed: HashMap<FeedId, RemovedFeed>,
+    /// End of each served feed's log.
+    heads: Vec<FeedSummary>,
+}
+
+async fn load_feeds(
+    config: &Config,
+    store: &dyn Store,
+    sup_links: &SupLinks,
+) -> Result<LoadedFeeds, EngineError> {
+    let mut feeds = configured(config);
+    let StoredFeeds { feeds: stored, mut removed } = StoredFeeds::load(store).await?;
+    let of_file: HashSet<&FeedId> = config.feeds.iter().map(|feed| feed.id()).collect();
+    removed.retain(|id, _| !of_file.contains(id));
+    for stored in stored {
+        if of_file.contains(stored.id()) {
+            tracing::warn!(feed = %stored.id(), "made over HTTP, and in the configuration file: the file's settings count");
+            continue;
+        }
+        if !stored.is_public() {
+            sup_links.add_private([stored.id().clone()]);
+        }
+        feeds.insert(stored.id().clone(), Arc::new(Feed::new(stored)));
+    }
+    let filters = filters(config, &feeds);
+    let mut heads = store.heads().await?;
+    let private = private_feeds::update(store, config.feeds.iter().map(AsRef::as_ref)).await?;
+    // The log of a feed that left the configuration stays on disk, but is not served.
+    heads.retain(|head| {
+        let is_deleted = removed.contains_key(&head.feed);
+        let is_served = feeds.contains_key(&head.feed) || (config.server.create_feeds && !is_deleted);
+        if !is_served && !is_deleted {
+            let is_public = !private.contains(&head.feed);
+            removed.insert(head.feed.clone(), RemovedFeed::of_file(is_public));
+        }
+        is_served
+    });
+    feeds.reserve(heads.len());
+    for FeedSummary { feed: id, head, appended } in &heads {
+        warn_of_future(id, head.modified);
+        let new = || Arc::new(Feed::new(FeedConfig::unnamed(id.clone())));
+        let feed = feeds.entry(id.clone()).or_insert_with(new);
+        feed.head.store(head.seq, Ordering::Release);
+        feed.set_last_append(*appended, head.modified);
+        feed.set_live(head.live);
+        feed.set_horizon(head.horizon);
+    }
+    // A log of the same name as a filter is an old one; the filter shows the log that it is configured on.
+    feeds.extend(filters);
+    Ok(LoadedFeeds { feeds, removed, heads })
 }
 
 /// Warns of a log whose last change is dated ahead of this machine's clock: later changes get that time, too.

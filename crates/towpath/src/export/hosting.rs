@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use towpath_proto::diffdelta::headers::{IMMUTABLE, JSON, MUTABLE};
 use towpath_proto::history::wire::Syntax;
 use towpath_proto::sup::discovery::REL;
@@ -165,13 +165,19 @@ fn nginx_maps(base_url: &str, cors: &CorsPolicy) -> String {
     let link = format!("<{base_url}/sup.json#ID>; rel=\"{REL}\"; type=\"application/json\"");
     map("towpath_sup_link", &sup("towpath_sup_link", &link));
     if let CorsPolicy::Listed(origins) = cors {
-        // nginx sends no header whose value is empty, so other origins get none.
-        text.push_str("map $http_origin $towpath_origin {\n    default \"\";\n");
-        for origin in origins.iter().filter_map(|origin| origin.to_str().ok()) {
-            text.push_str(&format!("    \"{origin}\" \"{origin}\";\n"));
-        }
-        text.push_str("}\n");
+        text.push_str(&nginx_origin_map(origins));
     }
+    text
+}
+
+/// Variable with the request's origin, if its pages may read.
+fn nginx_origin_map(origins: &[HeaderValue]) -> String {
+    // nginx sends no header whose value is empty, so other origins get none.
+    let mut text = String::from("map $http_origin $towpath_origin {\n    default \"\";\n");
+    for origin in origins.iter().filter_map(|origin| origin.to_str().ok()) {
+        text.push_str(&format!("    \"{origin}\" \"{origin}\";\n"));
+    }
+    text.push_str("}\n");
     text
 }
 

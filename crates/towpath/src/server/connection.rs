@@ -231,17 +231,23 @@ async fn serve_http(
             None
         }
         None => {
-            let ParkedRequest { long_poll, keep_alive, raw_request, access } = slot.lock().take()?;
+            let parked = slot.lock().take()?;
             let parts = connection.into_parts();
-            let has_read_socket = parts.io.has_read_socket();
-            let (stream, rest) = parts.io.into_parts();
-            // Copied, so that hyper's buffer is not kept for the few bytes in it, mostly none.
-            let read: Bytes = [parts.read_buf, rest].concat().into();
-            // Only then `raw_request` holds exactly the bytes of this request: not a part of it, and nothing after it.
-            if let Some(request) = raw_request.filter(|_| keep_alive && !has_read_socket && read.is_empty()) {
-                worker.request_cache.lock().insert(&request, &long_poll);
-            }
-            Some(ParkedConnection { stream, read, long_poll, keep_alive, access })
+            Some(park(parts.io, parts.read_buf, parked, worker))
         }
     }
+}
+
+/// Takes a connection out of hyper, with the bytes after the request that were read.
+fn park(io: Rewind, read_buf: Bytes, request: ParkedRequest, worker: &ConnectionWorker) -> ParkedConnection {
+    let ParkedRequest { long_poll, keep_alive, raw_request, access } = request;
+    let has_read_socket = io.has_read_socket();
+    let (stream, rest) = io.into_parts();
+    // Copied, so that hyper's buffer is not kept for the few bytes in it, mostly none.
+    let read: Bytes = [read_buf, rest].concat().into();
+    // Only then `raw_request` holds exactly the bytes of this request: not a part of it, and nothing after it.
+    if let Some(request) = raw_request.filter(|_| keep_alive && !has_read_socket && read.is_empty()) {
+        worker.request_cache.lock().insert(&request, &long_poll);
+    }
+    ParkedConnection { stream, read, long_poll, keep_alive, access }
 }

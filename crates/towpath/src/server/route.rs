@@ -56,22 +56,7 @@ pub(crate) async fn answer(
     let is_cors = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let origin = engine.cors.load().listed(request.headers().get(ORIGIN)).cloned();
     let publish_origin = PublishOrigin::of(&engine, &request);
-    let routed = match expensive::admit(&engine, peer, &request) {
-        Ok(charged) => {
-            if let Some(charged) = &charged {
-                request.extensions_mut().insert(charged.stream_account());
-            }
-            let routed = dispatch(&engine, peer, request, &stop).await;
-            match charged.map(|charged| (charged, routed.as_ref().ok().and_then(size_made))) {
-                Some((charged, Some(size))) => charged.charge(size),
-                Some((charged, None)) => charged.waive(),
-                None => {}
-            }
-            routed
-        }
-        Err(error) => Err(error),
-    };
-    let mut routed = match (routed, browser) {
+    let mut routed = match (admit_and_dispatch(&engine, peer, request, &stop).await, browser) {
         (Ok(routed), _) => routed,
         (Err(error), None) => Problem::from(error).answer().into(),
         (Err(error), Some(browser)) => {
@@ -96,6 +81,26 @@ pub(crate) async fn answer(
         && answer.status.as_u16() >= 400
     {
         engine.metrics.refused.inc();
+    }
+    routed
+}
+
+/// Answers a request that the client's rate limit admits, and charges the work to it.
+async fn admit_and_dispatch(
+    engine: &Arc<Engine>,
+    peer: SocketAddr,
+    mut request: Request<Incoming>,
+    stop: &Stop,
+) -> Result<Routed, RouteError> {
+    let charged = expensive::admit(engine, peer, &request)?;
+    if let Some(charged) = &charged {
+        request.extensions_mut().insert(charged.stream_account());
+    }
+    let routed = dispatch(engine, peer, request, stop).await;
+    match charged.map(|charged| (charged, routed.as_ref().ok().and_then(size_made))) {
+        Some((charged, Some(size))) => charged.charge(size),
+        Some((charged, None)) => charged.waive(),
+        None => {}
     }
     routed
 }
@@ -130,7 +135,7 @@ async fn page_answer(
 async fn dispatch(
     engine: &Arc<Engine>,
     peer: SocketAddr,
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
     stop: &Stop,
 ) -> Result<Routed, RouteError> {
     let path = request.uri().path().to_owned();
@@ -151,42 +156,61 @@ async fn dispatch(
         };
     }
     match segments.as_slice() {
-        ["feeds", feed, "items"] if request.method() == Method::POST => {
-            return Ok(publish::post(engine, peer, feed, request).await?.into());
-        }
-        ["feeds", feed, "items", id] if !is_read => {
-            return Ok(items::item(engine, peer, feed, id, request).await?.into());
-        }
         ["feeds", feed, "uploads", id @ ..] => {
-            return Ok(uploads::answer(engine, peer, feed, id.first().copied(), request).await.into());
-        }
-        ["feeds", feed] if matches!(*request.method(), Method::PUT | Method::DELETE) => {
-            return Ok(feed_settings::answer(engine, peer, feed, request).await?.into());
-        }
-        ["feeds", feed, "snapshots"] if request.method() == Method::POST => {
-            return Ok(replication::make(engine, peer, feed, &request).await?.into());
-        }
-        ["feeds", feed, "read-links"] if request.method() == Method::POST => {
-            let query = request.uri().query();
-            return Ok(read_links::make(engine, feed, query, request.headers())?.into());
+            Ok(uploads::answer(engine, peer, feed, id.first().copied(), request).await.into())
         }
         ["feeds", "events"] if request.method() == Method::GET && is_for_many(request.uri().query()) => {
             let routed = Routed::Streamed(many_events(engine, &request, stop).await?);
             // Private feeds may be among them.
-            return Ok(unshared(routed));
+            Ok(unshared(routed))
         }
-        ["feeds", feed, "hub"] if request.method() == Method::POST => {
+        ["sinks", rest @ ..] => Ok(sinks::answer(engine, peer, rest, &request).await?.into()),
+        ["feeds", feed, "callback"] => Ok(hub::callback(engine, feed, request).await?.into()),
+        segments if is_read => dispatch_read(engine, peer, segments, request, stop).await,
+        segments => dispatch_write(engine, peer, segments, methods, request).await,
+    }
+}
+
+/// Answers a request of another method than GET and HEAD.
+async fn dispatch_write(
+    engine: &Arc<Engine>,
+    peer: SocketAddr,
+    segments: &[&str],
+    methods: &'static str,
+    request: Request<Incoming>,
+) -> Result<Routed, RouteError> {
+    let answer = match (request.method(), segments) {
+        (&Method::POST, ["feeds", feed, "items"]) => publish::post(engine, peer, feed, request).await?,
+        (_, ["feeds", feed, "items", id]) => items::item(engine, peer, feed, id, request).await?,
+        (&Method::PUT | &Method::DELETE, ["feeds", feed]) => {
+            feed_settings::answer(engine, peer, feed, request).await?
+        }
+        (&Method::POST, ["feeds", feed, "snapshots"]) => {
+            replication::make(engine, peer, feed, &request).await?
+        }
+        (&Method::POST, ["feeds", feed, "read-links"]) => {
+            read_links::make(engine, feed, request.uri().query(), request.headers())?
+        }
+        (&Method::POST, ["feeds", feed, "hub"]) => {
             let client = client_address(peer, request.headers(), &engine.server.load().trusted_proxies);
             let answer = hub::hub(engine, client, feed, request).await;
-            return Ok(answer.unwrap_or_else(|error| Problem::from(error).answer_as_text()).into());
+            answer.unwrap_or_else(|error| Problem::from(error).answer_as_text())
         }
-        ["sinks", rest @ ..] => return Ok(sinks::answer(engine, peer, rest, &request).await?.into()),
-        ["feeds", feed, "callback"] => return Ok(hub::callback(engine, feed, request).await?.into()),
         // Forms are answered before.
-        _ if !is_read => return Err(RouteError::method(methods)),
-        _ => {}
-    }
-    let named = feed_in(&segments);
+        _ => return Err(RouteError::method(methods)),
+    };
+    Ok(answer.into())
+}
+
+/// Answers a request to read, once the client may read what it names.
+async fn dispatch_read(
+    engine: &Arc<Engine>,
+    peer: SocketAddr,
+    segments: &[&str],
+    mut request: Request<Incoming>,
+    stop: &Stop,
+) -> Result<Routed, RouteError> {
+    let named = feed_in(segments);
     let mut feed = named.and_then(|id| engine.feed(id));
     let access = match &feed {
         Some(feed) => may_read_request(engine, feed, &mut request)?,
@@ -207,7 +231,7 @@ async fn dispatch(
         return Err(gone_feed(id, &removed));
     }
     let is_public = feed.as_ref().is_none_or(|feed| feed.config.is_public());
-    let routed = match (segments.as_slice(), feed) {
+    let routed = match (segments, feed) {
         (["feeds", _, "items"], Some(feed)) => match smart::items(engine, feed, access, &request).await? {
             ItemsResponse::Document(document) => respond_with(document, request.headers()).await?.into(),
             ItemsResponse::Waiting(waiting) => Routed::LongPoll(waiting.into()),

@@ -116,17 +116,7 @@ impl SinkTask {
             }
             match self.attempt(lease, &mut orders, stop, control.resends).await {
                 AttemptEnd::Stopped => failures = 0,
-                AttemptEnd::Pause(reason) => {
-                    let name = &self.sink.config.name;
-                    let reason =
-                        format!("{reason}; once that is mended, `towpath sink resume {name}` goes on");
-                    let paused = SinkControl { paused: true, reason: Some(reason.clone()), ..control };
-                    SinkHealth::new(self.sink.clone()).failed(SinkState::Paused, &reason, None);
-                    if let Err(e) = orders::save(&self.engine, &self.sink, &paused, conditions(lease)).await {
-                        tracing::error!(sink = %self.sink.config.name, error = %e, "cannot save that the sink is stopped");
-                        sleep(BACKOFF.wait(3)).await;
-                    }
-                }
+                AttemptEnd::Pause(reason) => self.pause(lease, control, &reason).await,
                 AttemptEnd::Failed(reason) => {
                     failures = failures.saturating_add(1);
                     let wait = BACKOFF.jittered(failures, fastrand::u64(..));
@@ -146,6 +136,18 @@ impl SinkTask {
         &self,
         lease: &Lease,
         orders: &mut watch::Receiver<u64>,
+    /// Pauses the sink by itself, until an operator resumes it.
+    async fn pause(&self, lease: &Lease, control: SinkControl, reason: &str) {
+        let name = &self.sink.config.name;
+        let reason = format!("{reason}; once that is mended, `towpath sink resume {name}` goes on");
+        let paused = SinkControl { paused: true, reason: Some(reason.clone()), ..control };
+        SinkHealth::new(self.sink.clone()).failed(SinkState::Paused, &reason, None);
+        if let Err(e) = orders::save(&self.engine, &self.sink, &paused, conditions(lease)).await {
+            tracing::error!(sink = %name, error = %e, "cannot save that the sink is stopped");
+            sleep(BACKOFF.wait(3)).await;
+        }
+    }
+
         stop: &Stop,
         resends: u64,
     ) -> AttemptEnd {

@@ -64,16 +64,8 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
                     tracing::error!(error = %e, "a poll panicked");
                     (e.id(), None)
                 });
-                let Some(feed) = running.remove(&id) else { continue };
-                let wait = match next {
-                    Some(NextPoll::Never) => continue,
-                    Some(NextPoll::After(wait)) => wait,
-                    // The result was not saved. The last saved due time has passed, so the interval limits the polls.
-                    None => saved_wait(engine, &feed).await.max(every(&feed)),
-                };
-                let wait = deliveries.end(&feed, wait);
-                if !is_paused(engine, &feed).await {
-                    due.set(&feed, Instant::now() + wait);
+                if let Some(feed) = running.remove(&id) {
+                    schedule_next(engine, &feed, next, &mut deliveries, &mut due).await;
                 }
             }
             delivered = deliveries.next() => {
@@ -180,6 +172,26 @@ impl DueSources {
         let (feed, time) = self.sources.get_mut(&id)?;
         *time = None;
         Some(feed.clone())
+    }
+}
+
+/// Sets the due time of a source whose poll has ended.
+async fn schedule_next(
+    engine: &Engine,
+    feed: &Arc<Feed>,
+    next: Option<NextPoll>,
+    deliveries: &mut Deliveries,
+    due: &mut DueSources,
+) {
+    let wait = match next {
+        Some(NextPoll::Never) => return,
+        Some(NextPoll::After(wait)) => wait,
+        // The result was not saved. The last saved due time has passed, so the interval limits the polls.
+        None => saved_wait(engine, feed).await.max(every(feed)),
+    };
+    let wait = deliveries.end(feed, wait);
+    if !is_paused(engine, feed).await {
+        due.set(feed, Instant::now() + wait);
     }
 }
 

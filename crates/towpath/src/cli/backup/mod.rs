@@ -10,6 +10,7 @@ mod restore;
 mod socket;
 mod stream;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -108,16 +109,7 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
                 format!("process {process} has the data folder {} open; try again later", folder.display());
             return Err(CliError::failed(why));
         }
-        FolderUser::Nobody => {
-            let opened = folder.clone();
-            let opening =
-                tokio::task::spawn_blocking(move || EmbeddedStore::open(opened, EmbeddedOptions::default()));
-            let store = opening.await.map_err(failed)??;
-            let copy = LocalCopy::new(store.copy_now().map_err(failed)?);
-            let done = back_up(copy, made, &place, check, &bar).await;
-            store.close().await;
-            done?
-        }
+        FolderUser::Nobody => back_up_folder(folder.clone(), made, &place, check, &bar).await?,
     };
     drop(late);
     let took = begin.elapsed();
@@ -197,6 +189,23 @@ async fn back_up(
     copy: impl CopySource + Send + 'static,
     made: Timestamp,
     place: &BackupPlace,
+/// Backs up a folder that no process has open.
+async fn back_up_folder(
+    folder: PathBuf,
+    made: Timestamp,
+    place: &BackupPlace,
+    check: PieceCheck,
+    bar: &ProgressBar,
+) -> Result<BackupSummary, CliError> {
+    let opening =
+        tokio::task::spawn_blocking(move || EmbeddedStore::open(folder, EmbeddedOptions::default()));
+    let store = opening.await.map_err(failed)??;
+    let copy = LocalCopy::new(store.copy_now().map_err(failed)?);
+    let done = back_up(copy, made, place, check, bar).await;
+    store.close().await;
+    done
+}
+
     check: PieceCheck,
     bar: &ProgressBar,
 ) -> Result<BackupSummary, CliError> {

@@ -9,8 +9,19 @@ pub(super) fn parameter(name: &str) -> Option<Value> {
     path(name).or_else(|| query(name)).or_else(|| header(name))
 }
 
+/// Description, schema and example of a parameter. An example that is null is left out.
+type Entry = (&'static str, Value, Value);
+
 fn path(name: &str) -> Option<Value> {
-    let (about, schema, example) = match name {
+    let (about, schema, example) = path_entry(name)?;
+    let name = name.trim_matches(['{', '}']);
+    Some(json!({
+        "name": name, "in": "path", "required": true, "description": about, "schema": schema, "example": example,
+    }))
+}
+
+fn path_entry(name: &str) -> Option<Entry> {
+    Some(match name {
         "{feed}" => (
             "Id of the feed",
             json!({ "type": "string", "pattern": "^[a-z0-9_\\-]{2,32}$" }),
@@ -64,23 +75,39 @@ fn path(name: &str) -> Option<Value> {
             json!("style.css"),
         ),
         _ => return None,
-    };
-    let name = name.trim_matches(['{', '}']);
-    Some(json!({
-        "name": name, "in": "path", "required": true, "description": about, "schema": schema, "example": example,
-    }))
+    })
 }
 
 fn query(key: &str) -> Option<Value> {
-    let text = || json!({ "type": "string" });
+    let entry = items_entry(key).or_else(|| reading_entry(key)).or_else(|| publishing_entry(key));
+    let (about, schema, example) = entry.or_else(|| hub_entry(key))?;
+    let name = match key {
+        "feed[]" => "feed",
+        key => key.split_once(':').map_or(key, |(_, name)| name),
+    };
+    let mut parameter = json!({ "name": name, "in": "query", "description": about, "schema": schema });
+    if key == "feed[]" {
+        parameter["required"] = true.into();
+    }
+    if !example.is_null() {
+        parameter["example"] = example;
+    }
+    Some(parameter)
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn time() -> Value {
+    json!({ "type": "string", "format": "date-time" })
+}
+
+/// Parameters of a Smart Feeds pull.
+fn items_entry(key: &str) -> Option<Entry> {
     let position =
         || json!({ "type": "string", "pattern": "^(cursor:.+|id:.+|time:.+|[cm][0-9]+-[0-9a-f]{10})$" });
-    let web = || json!({ "type": "string", "format": "uri", "pattern": "^https?://" });
-    let time = || json!({ "type": "string", "format": "date-time" });
-    let flag = || json!({ "type": "string" });
-    let (about, schema, example) = match key {
-        "status" => ("Tell of each feed how it is, too", flag(), json!("")),
-        "instance" => ("Tell the identity of the server's run, too", flag(), json!("")),
+    Some(match key {
         "order" => (
             "Order of the items",
             json!({ "enum": ["created", "modified", "-created", "-modified"], "default": "modified" }),
@@ -109,6 +136,15 @@ fn query(key: &str) -> Option<Value> {
             Value::Null,
         ),
         "format" => ("json or atom, whatever Accept says", text(), json!("json")),
+        _ => return None,
+    })
+}
+
+/// Parameters of other documents and streams.
+fn reading_entry(key: &str) -> Option<Entry> {
+    Some(match key {
+        "status" => ("Tell of each feed how it is, too", text(), json!("")),
+        "instance" => ("Tell the identity of the server's run, too", text(), json!("")),
         "as" => ("Lines of JSON, one for each change", json!({ "enum": ["line"] }), json!("line")),
         "item:as" => {
             ("The body is the item's line, or a part of it", json!({ "enum": ["line"] }), json!("line"))
@@ -130,7 +166,7 @@ fn query(key: &str) -> Option<Value> {
             Value::Null,
         ),
         "padding" => {
-            ("Begin with 2 kB of comment, for proxies that hold back the first bytes", flag(), json!(""))
+            ("Begin with 2 kB of comment, for proxies that hold back the first bytes", text(), json!(""))
         }
         "link" => ("Read link of a private feed, instead of a token", text(), Value::Null),
         "events:since" => ("Begin after this position; now where absent", text(), Value::Null),
@@ -154,6 +190,14 @@ fn query(key: &str) -> Option<Value> {
             time(),
             json!("2026-01-01T00:00:00Z"),
         ),
+        _ => return None,
+    })
+}
+
+/// Parameters of requests that publish or remove.
+fn publishing_entry(key: &str) -> Option<Entry> {
+    let web = || json!({ "type": "string", "format": "uri", "pattern": "^https?://" });
+    Some(match key {
         "expect" => (
             "Append only if the feed ends at this position",
             json!({ "type": "integer", "minimum": 0 }),
@@ -173,27 +217,19 @@ fn query(key: &str) -> Option<Value> {
         "publish_at" => ("Publish at this time", time(), json!("2026-01-01T00:00:00Z")),
         "image" => ("Address of an image", web(), json!("https://shop.example/1.jpg")),
         "attachment" => ("Address of a file; may be repeated", web(), json!("https://shop.example/1.pdf")),
-        "hub.mode" | "hub.topic" | "hub.challenge" => ("WebSub, section 5.3", text(), Value::Null),
-        "hub.lease_seconds" => ("WebSub, section 5.3", json!({ "type": "string" }), Value::Null),
         "reason" => (
             "Words for those who follow the feed, who get 410 with them from then on",
             json!({ "type": "string", "maxLength": 500 }),
             json!("moved to orders-2"),
         ),
         _ => return None,
-    };
-    let name = match key {
-        "feed[]" => "feed",
-        key => key.split_once(':').map_or(key, |(_, name)| name),
-    };
-    let mut parameter = json!({ "name": name, "in": "query", "description": about, "schema": schema });
-    if key == "feed[]" {
-        parameter["required"] = true.into();
-    }
-    if !example.is_null() {
-        parameter["example"] = example;
-    }
-    Some(parameter)
+    })
+}
+
+/// Parameters with which a hub verifies an intent.
+fn hub_entry(key: &str) -> Option<Entry> {
+    let is_of_hub = matches!(key, "hub.mode" | "hub.topic" | "hub.challenge" | "hub.lease_seconds");
+    is_of_hub.then(|| ("WebSub, section 5.3", text(), Value::Null))
 }
 
 fn header(key: &str) -> Option<Value> {

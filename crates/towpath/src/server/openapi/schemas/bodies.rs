@@ -16,22 +16,8 @@ pub(super) fn lists() -> Map<String, Value> {
         "required": ["status"],
         "additionalProperties": true,
     });
-    let problem = json!({
-        "type": "object",
-        "description": "Problem document (RFC 9457)",
-        "properties": {
-            "type": { "type": "string", "pattern": "^urn:towpath:problem:[a-z-]+$" },
-            "title": text(),
-            "status": { "type": "integer", "minimum": 400, "maximum": 599 },
-            "detail": { "type": "string", "description": "Words for people" },
-            "parameter": { "type": "string", "description": "Query parameter at fault" },
-            "pointer": { "type": "string", "description": "Pointer (RFC 6901) to the part of the body at fault" },
-            "empty": { "type": "boolean", "description": "Only of a feed to which nothing was published" },
-        },
-        "required": ["type", "title", "status", "detail"],
-    });
     named([
-        ("Problem", problem),
+        ("Problem", problem()),
         ("Html", json!({ "type": "string", "description": "A page" })),
         ("Text", text()),
         ("Binary", json!({ "description": "Bytes of any media type" })),
@@ -84,7 +70,46 @@ pub(super) fn requests() -> Map<String, Value> {
         &[("url", text()), ("media_type", text()), ("size", count()), ("title", text()), ("sha256", digest)],
         &["url"],
     );
-    let item = object(
+    let form = json!({
+        "type": "object",
+        "description": "Fields of an item; further fields are members of the item. Files: content, image, or an attachment",
+        "properties": { "id": { "type": "string", "minLength": 1, "maxLength": 2048 }, "title": text(), "content": text() },
+        "required": ["id"],
+        "additionalProperties": { "type": "string" },
+    });
+    named([
+        ("FeedSettings", feed_settings()),
+        ("PublishedPatch", patch),
+        ("PublishedAttachment", attachment),
+        ("PublishedItem", published_item()),
+        ("PublishedLine", published_line()),
+        ("PublishedLines", list_of("PublishedLine")),
+        ("ItemForm", form),
+        ("Form", json!({ "type": "object", "additionalProperties": text() })),
+        ("MergePatch", json!({ "type": "object", "description": "JSON Merge Patch (RFC 7396)" })),
+        ("HubForm", hub_form()),
+    ])
+}
+
+fn problem() -> Value {
+    json!({
+        "type": "object",
+        "description": "Problem document (RFC 9457)",
+        "properties": {
+            "type": { "type": "string", "pattern": "^urn:towpath:problem:[a-z-]+$" },
+            "title": text(),
+            "status": { "type": "integer", "minimum": 400, "maximum": 599 },
+            "detail": { "type": "string", "description": "Words for people" },
+            "parameter": { "type": "string", "description": "Query parameter at fault" },
+            "pointer": { "type": "string", "description": "Pointer (RFC 6901) to the part of the body at fault" },
+            "empty": { "type": "boolean", "description": "Only of a feed to which nothing was published" },
+        },
+        "required": ["type", "title", "status", "detail"],
+    })
+}
+
+fn published_item() -> Value {
+    object(
         &[
             ("title", text()),
             ("url", text()),
@@ -97,8 +122,11 @@ pub(super) fn requests() -> Map<String, Value> {
             ("attachments", list_of("PublishedAttachment")),
         ],
         &[],
-    );
-    let line = object(
+    )
+}
+
+fn published_line() -> Value {
+    object(
         &[
             ("op", json!({ "enum": ["put", "patch", "delete"], "default": "put" })),
             ("id", json!({ "type": "string", "minLength": 1, "maxLength": 2048 })),
@@ -115,15 +143,11 @@ pub(super) fn requests() -> Map<String, Value> {
             ("item", reference("PublishedItem")),
         ],
         &["id"],
-    );
-    let form = json!({
-        "type": "object",
-        "description": "Fields of an item; further fields are members of the item. Files: content, image, or an attachment",
-        "properties": { "id": { "type": "string", "minLength": 1, "maxLength": 2048 }, "title": text(), "content": text() },
-        "required": ["id"],
-        "additionalProperties": { "type": "string" },
-    });
-    let hub = object(
+    )
+}
+
+fn hub_form() -> Value {
+    object(
         &[
             ("hub.mode", json!({ "enum": ["subscribe", "unsubscribe", "publish"] })),
             (
@@ -140,19 +164,7 @@ pub(super) fn requests() -> Map<String, Value> {
             ),
         ],
         &["hub.mode", "hub.topic"],
-    );
-    named([
-        ("FeedSettings", feed_settings()),
-        ("PublishedPatch", patch),
-        ("PublishedAttachment", attachment),
-        ("PublishedItem", item),
-        ("PublishedLine", line),
-        ("PublishedLines", list_of("PublishedLine")),
-        ("ItemForm", form),
-        ("Form", json!({ "type": "object", "additionalProperties": text() })),
-        ("MergePatch", json!({ "type": "object", "description": "JSON Merge Patch (RFC 7396)" })),
-        ("HubForm", hub),
-    ])
+    )
 }
 
 /// Settings of a feed: the usual keys of `[[feed]]`. All keys are in the schema of the configuration.

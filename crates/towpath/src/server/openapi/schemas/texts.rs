@@ -6,8 +6,49 @@ use super::forms::{count, list_of, named, object, reference, text, time};
 
 /// Schemas of documents whose form published texts define.
 pub(super) fn documents() -> Map<String, Value> {
-    let hash = || json!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" });
-    let snapshot = object(
+    named([
+        ("DiffDeltaHead", diffdelta_head()),
+        ("DiffDeltaSnapshot", diffdelta_snapshot()),
+        ("DiffDeltaArchive", object(&[("snapshots", list_of("DiffDeltaSnapshot"))], &["snapshots"])),
+        ("DiffDeltaSource", diffdelta_source()),
+        (
+            "DiffDeltaSources",
+            object(
+                &[("generated_at", time()), ("sources", list_of("DiffDeltaSource"))],
+                &["generated_at", "sources"],
+            ),
+        ),
+        ("DiffDeltaHealth", diffdelta_health()),
+        ("ActivityItem", activity_item()),
+        ("ItemPage", item_page()),
+        ("JsonFeed", json_feed()),
+        ("SupDocument", sup_document()),
+        ("SnapshotIndex", snapshot_index()),
+    ])
+}
+
+fn hash() -> Value {
+    json!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" })
+}
+
+fn diffdelta_head() -> Value {
+    object(
+        &[
+            ("changed", json!({ "type": "boolean" })),
+            ("cursor", hash()),
+            ("prev_cursor", hash()),
+            ("hash", hash()),
+            ("generated_at", time()),
+            ("prev_generated_at", time()),
+            ("latest_url", text()),
+            ("ttl_sec", count()),
+        ],
+        &["changed", "cursor", "generated_at", "latest_url", "ttl_sec"],
+    )
+}
+
+fn diffdelta_snapshot() -> Value {
+    object(
         &[
             ("cursor", hash()),
             ("generated_at", time()),
@@ -16,8 +57,11 @@ pub(super) fn documents() -> Map<String, Value> {
             ("url", text()),
         ],
         &["cursor", "generated_at", "prev_cursor", "url"],
-    );
-    let source = object(
+    )
+}
+
+fn diffdelta_source() -> Value {
+    object(
         &[
             ("source_id", text()),
             ("name", text()),
@@ -36,8 +80,11 @@ pub(super) fn documents() -> Map<String, Value> {
             ("error", json!({ "type": "object" })),
         ],
         &["source_id", "name", "status", "cursor", "head_url", "latest_url"],
-    );
-    let health = object(
+    )
+}
+
+fn diffdelta_health() -> Value {
+    object(
         &[
             ("ok", json!({ "type": "boolean" })),
             ("status", text()),
@@ -51,18 +98,11 @@ pub(super) fn documents() -> Map<String, Value> {
             ("sources_stale", json!({ "type": "array", "items": text() })),
         ],
         &["ok", "status", "service", "time", "generated_at"],
-    );
-    let page = object(
-        &[
-            ("count", count()),
-            ("totalItems", count()),
-            ("url", text()),
-            ("last_cursor", text()),
-            ("items", json!({ "type": "array", "items": reference("ActivityItem") })),
-        ],
-        &["items"],
-    );
-    let activity = json!({
+    )
+}
+
+fn activity_item() -> Value {
+    json!({
         "type": "object",
         "description": "An item as Smart Feeds has it (Activity Streams)",
         "properties": {
@@ -71,8 +111,24 @@ pub(super) fn documents() -> Map<String, Value> {
         },
         "required": ["objectType", "id"],
         "additionalProperties": true,
-    });
-    let json_feed = json!({
+    })
+}
+
+fn item_page() -> Value {
+    object(
+        &[
+            ("count", count()),
+            ("totalItems", count()),
+            ("url", text()),
+            ("last_cursor", text()),
+            ("items", json!({ "type": "array", "items": reference("ActivityItem") })),
+        ],
+        &["items"],
+    )
+}
+
+fn json_feed() -> Value {
+    json!({
         "type": "object",
         "description": "JSON Feed 1.1",
         "properties": {
@@ -81,8 +137,11 @@ pub(super) fn documents() -> Map<String, Value> {
         },
         "required": ["version", "title", "items"],
         "additionalProperties": true,
-    });
-    let sup = object(
+    })
+}
+
+fn sup_document() -> Value {
+    object(
         &[
             ("updated_time", time()),
             ("since_time", time()),
@@ -91,8 +150,11 @@ pub(super) fn documents() -> Map<String, Value> {
             ("updates", json!({ "type": "array", "items": { "type": "array", "items": text() } })),
         ],
         &["updated_time", "since_time", "period", "available_periods", "updates"],
-    );
-    let index = object(
+    )
+}
+
+fn snapshot_index() -> Value {
+    object(
         &[
             ("id", text()),
             ("createdAt", time()),
@@ -102,37 +164,5 @@ pub(super) fn documents() -> Map<String, Value> {
             ("after", json!({ "type": ["string", "null"], "description": "Null for a feed without items" })),
         ],
         &["id", "createdAt", "pages"],
-    );
-    let head = object(
-        &[
-            ("changed", json!({ "type": "boolean" })),
-            ("cursor", hash()),
-            ("prev_cursor", hash()),
-            ("hash", hash()),
-            ("generated_at", time()),
-            ("prev_generated_at", time()),
-            ("latest_url", text()),
-            ("ttl_sec", count()),
-        ],
-        &["changed", "cursor", "generated_at", "latest_url", "ttl_sec"],
-    );
-    named([
-        ("DiffDeltaHead", head),
-        ("DiffDeltaSnapshot", snapshot),
-        ("DiffDeltaArchive", object(&[("snapshots", list_of("DiffDeltaSnapshot"))], &["snapshots"])),
-        ("DiffDeltaSource", source),
-        (
-            "DiffDeltaSources",
-            object(
-                &[("generated_at", time()), ("sources", list_of("DiffDeltaSource"))],
-                &["generated_at", "sources"],
-            ),
-        ),
-        ("DiffDeltaHealth", health),
-        ("ActivityItem", activity),
-        ("ItemPage", page),
-        ("JsonFeed", json_feed),
-        ("SupDocument", sup),
-        ("SnapshotIndex", index),
-    ])
+    )
 }
