@@ -135,7 +135,7 @@ fn day_of_key(key: &[u8]) -> Option<i64> {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the counts cannot be read, or a row of them is damaged.
 pub(crate) async fn read(
     engine: &Engine,
     feed: &Feed,
@@ -176,7 +176,7 @@ pub(crate) async fn read(
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the store cannot be read. Counts that are wrong are findings, not errors.
 pub(crate) async fn verify(
     store: &dyn Store,
     feed: &FeedSummary,

@@ -17,7 +17,7 @@ fn key(feed: &FeedId) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the description that the source gave cannot be read.
 pub(crate) async fn feed_about(engine: &Engine, feed: &Feed) -> Result<FeedAbout, StoreError> {
     // Only a polled source describes itself, and a configuration may say everything already.
     let stored = if feed.is_polled() { stored(engine, feed.id()).await? } else { FeedAbout::default() };
@@ -28,7 +28,7 @@ pub(crate) async fn feed_about(engine: &Engine, feed: &Feed) -> Result<FeedAbout
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the description cannot be read or written, or the lease is over.
 pub(crate) async fn save(
     engine: &Engine,
     lease: &Lease,

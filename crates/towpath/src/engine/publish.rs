@@ -64,7 +64,7 @@ pub async fn publish(
 ///
 /// # Errors
 ///
-/// As [`Store::append`], and the store's.
+/// Errors of [`Store::append`], and [`StoreError`] if what is scheduled or the files' records cannot be read or written.
 pub(crate) async fn publish_changes(
     engine: &Engine,
     feed: &FeedId,

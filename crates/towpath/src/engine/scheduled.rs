@@ -152,7 +152,7 @@ impl Cancelled {
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// [`StoreError`] if the store refuses a row.
     pub(crate) async fn restore(self, engine: &Engine, feed: &FeedId) -> Result<(), StoreError> {
         if self.0.is_empty() {
             return Ok(());
@@ -178,7 +178,7 @@ impl Cancelled {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if a row cannot be read or written, or others wrote it at each of the tries.
 async fn replace(
     engine: &Engine,
     feed: &FeedId,
@@ -227,7 +227,7 @@ async fn replace(
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if a row cannot be read or written, or others wrote it at each of the tries.
 pub(crate) async fn schedule(
     engine: &Engine,
     feed: &FeedId,
@@ -247,7 +247,7 @@ pub(crate) async fn schedule(
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if a row cannot be read or removed, or others wrote it at each of the tries.
 pub(crate) async fn cancel(
     engine: &Engine,
     feed: &FeedId,
@@ -268,7 +268,7 @@ pub(crate) async fn cancel(
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the rows cannot be read, or one is damaged.
 pub(crate) async fn list(
     store: &dyn Store,
     feed: &FeedId,

@@ -62,7 +62,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// [`StoreError`] if the record of a sink cannot be read.
     pub async fn sink_statuses(&self) -> Result<Vec<SinkStatus>, StoreError> {
         let sinks = self.sinks.all();
         let mut statuses = Vec::with_capacity(sinks.len());
@@ -76,7 +76,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// [`StoreError`] if the sink's records cannot be read.
     pub async fn sink_status(&self, sink: &SinkEntry) -> Result<SinkStatus, StoreError> {
         let store = self.store.as_ref();
         let record = if *sink.is_here.borrow() {

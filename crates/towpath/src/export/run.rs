@@ -26,8 +26,8 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// The target's or the store's. The error of a single feed is in [`ExportSummary::failed`], and does not stop the
-    /// others.
+    /// [`ExportError`] if the target cannot be written, or the store cannot be read. The error of a single feed is in
+    /// [`ExportSummary::failed`], and does not stop the others.
     pub fn export(&self, feeds: ExportedFeeds) -> BoxFuture<'_, Result<ExportSummary, ExportError>> {
         async move {
             let begun = Instant::now();

@@ -72,7 +72,7 @@ fn on_chains_write(engine: &Engine, key: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the subscriptions or the chains cannot be read.
 pub async fn recover(engine: &Arc<Engine>) -> Result<(), StoreError> {
     engine.refresh_replica_age();
     websub::recover(engine).await?;

@@ -16,7 +16,7 @@ use crate::store_error::StoreError;
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the store cannot be read, or the rebuilt rows cannot be written.
 pub(crate) async fn repair(store: &dyn Store, moved: &[(FeedId, Seq)]) -> Result<Vec<String>, StoreError> {
     for feed in store.heads().await? {
         let (id, head) = (&feed.feed, feed.head);

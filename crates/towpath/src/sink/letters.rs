@@ -156,7 +156,7 @@ fn uncount(sink: &SinkEntry, letters: u64, bytes: u64) {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the letters cannot be read, or one is damaged.
 pub(crate) async fn list(
     engine: &Engine,
     sink: &SinkEntry,
@@ -170,7 +170,7 @@ pub(crate) async fn list(
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the letters cannot be read, or one is damaged.
 pub(crate) async fn list_after(
     engine: &Engine,
     sink: &SinkEntry,
@@ -186,7 +186,7 @@ pub(crate) async fn list_after(
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the letter cannot be read or removed.
 pub(crate) async fn drop_letter(engine: &Engine, sink: &SinkEntry, number: u64) -> Result<bool, StoreError> {
     let key = key(sink, number);
     let Some(value) = engine.store.get(Table::Chains, &key).await? else { return Ok(false) };
@@ -206,7 +206,7 @@ pub(crate) async fn drop_letter(engine: &Engine, sink: &SinkEntry, number: u64) 
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the letter cannot be read or written.
 pub(crate) async fn order_letter(engine: &Engine, sink: &SinkEntry, number: u64) -> Result<bool, StoreError> {
     let key = key(sink, number);
     let Some(value) = engine.store.get(Table::Chains, &key).await? else { return Ok(false) };
@@ -226,7 +226,7 @@ pub(crate) async fn order_letter(engine: &Engine, sink: &SinkEntry, number: u64)
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the letters cannot be read or removed.
 pub(crate) async fn drop_letters(engine: &Engine, sink: &SinkEntry) -> Result<u64, StoreError> {
     let prefix = prefix(sink);
     let mut scan = TableScan::new(engine.store.as_ref(), Table::Chains, &prefix);

@@ -22,7 +22,7 @@ pub(crate) enum Order {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the sink's record of orders cannot be read.
 pub(crate) async fn load(engine: &Engine, sink: &SinkEntry) -> Result<SinkControl, StoreError> {
     let stored = json_record::load(engine.store.as_ref(), &sink.control_key()).await?;
     Ok(stored.unwrap_or_default())
@@ -44,7 +44,7 @@ pub(super) async fn save(
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the sink's record of orders cannot be read or written.
 pub(crate) async fn give(engine: &Engine, sink: &SinkEntry, order: Order) -> Result<(), StoreError> {
     let mut control = load(engine, sink).await?;
     match order {

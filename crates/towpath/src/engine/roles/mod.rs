@@ -94,7 +94,7 @@ pub const UPKEEP: &str = "upkeep";
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the role's row cannot be read.
 pub async fn is_free(engine: &Engine, role: &str) -> Result<bool, StoreError> {
     let row = engine.store.get(Table::Leases, &key(role)).await?;
     Ok(row.and_then(|row| LeaseRow::decode(&row)).is_none_or(|row| row.holder == 0))

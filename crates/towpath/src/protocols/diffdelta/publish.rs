@@ -19,7 +19,7 @@ pub(crate) const PUBLISH: &str = "publish its DiffDelta documents";
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the chain cannot be read or written. It is counted among the failures of the feed.
 pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result<(), StoreError> {
     let published = publish_run(engine, feed, run).await;
     engine.failures.record(feed.id().as_str(), PUBLISH, &published);

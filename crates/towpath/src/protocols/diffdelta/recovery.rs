@@ -82,7 +82,7 @@ impl Recovery {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if a chain cannot be read or written.
 pub async fn recover(engine: &Arc<Engine>) -> Result<(), StoreError> {
     let recovered = recover_all(engine).await;
     // After an error, too: what can be served is served, and the rest is in the health of the server.

@@ -73,7 +73,7 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if a chain cannot be read.
 pub async fn refresh(engine: &Arc<Engine>) -> Result<(), StoreError> {
     for feed in engine.feeds().into_iter().filter(|feed| feed.is_listed()) {
         DiffDelta::of(engine).global.refresh(engine, &feed).await?;
@@ -110,7 +110,7 @@ async fn apply_chain(engine: &Arc<Engine>, name: &str) -> Result<(), StoreError>
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the chains cannot be read or written.
 pub async fn publish_pending(engine: &Arc<Engine>, in_doubt: bool) -> Result<(), StoreError> {
     if !engine.is_shared() {
         return publish_pending_now(engine).await;

@@ -62,7 +62,7 @@ pub(crate) enum HistoryLookup {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the log or the records of pages cannot be read.
 pub(crate) async fn document(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,

@@ -14,7 +14,7 @@ use crate::store_error::StoreError;
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the feed's description cannot be read.
 pub(crate) async fn part(
     engine: &Engine,
     feed: &Feed,

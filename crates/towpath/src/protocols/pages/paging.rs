@@ -214,7 +214,7 @@ pub(crate) async fn number_at(
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the log or the records of pages cannot be read.
 pub async fn page_since(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,

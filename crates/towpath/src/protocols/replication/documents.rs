@@ -47,7 +47,7 @@ pub(crate) enum PageLookup {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the log or the records of pages cannot be read or written, or the page cannot be built.
 pub(crate) async fn page(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,

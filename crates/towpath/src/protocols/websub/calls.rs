@@ -94,7 +94,7 @@ fn write(key: Vec<u8>, value: Option<Bytes>) -> TableWrite {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if old calls cannot be read or removed, or the lease is over. Only in a cluster.
 pub async fn open_inbox(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,

@@ -22,7 +22,7 @@ pub(crate) fn on_subscription_written(engine: &Engine, key: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the subscriptions cannot be read.
 pub(crate) async fn recover(engine: &Arc<Engine>) -> Result<(), StoreError> {
     load::load(engine).await
 }

@@ -47,7 +47,8 @@ impl Drop for BaseGuard<'_> {
 ///
 /// # Errors
 ///
-/// The store's; a conflict if `conditions` do not hold at the begin.
+/// [`StoreError`] if the log cannot be read or the pages cannot be written; a conflict if `conditions` do not hold at
+/// the begin.
 pub async fn make(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,

@@ -37,7 +37,7 @@ pub(crate) fn on_snapshot_written(engine: &Engine, feed: &str, id: &str, number:
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the snapshot's record cannot be read.
 pub async fn index(
     engine: &Engine,
     feed: &Feed,
@@ -86,7 +86,7 @@ pub fn index_of(engine: &Engine, feed: &Feed, snapshot: &Snapshot) -> SnapshotIn
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the snapshot's records or the log cannot be read.
 pub(crate) async fn page(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,

@@ -15,7 +15,7 @@ const UNFINISHED: SignedDuration = SignedDuration::from_secs(8);
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the snapshots' records cannot be read, or one is damaged.
 pub async fn list(engine: &Engine, feed: &Feed) -> Result<Vec<Snapshot>, StoreError> {
     let key = stored::snapshot_key(feed.id(), 0);
     let records = engine.store.scan(Table::Chains, table::prefix(&key), None, usize::MAX).await?;

@@ -91,7 +91,7 @@ async fn make_if_due(
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the snapshots cannot be listed or removed.
 pub(crate) async fn needed_after(engine: &Engine, feed: &Feed, gone: Seq) -> Result<Seq, StoreError> {
     // Before the list: a snapshot that is complete by then is in it.
     let base = feed.extensions.get_or_insert_with(SnapshotBase::default).get();
