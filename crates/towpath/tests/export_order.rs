@@ -233,7 +233,7 @@ async fn no_reader_ever_finds_a_broken_link() {
                 snapshot::make(&engine, &feed, Vec::new()).await.unwrap();
             }
         }
-        diffdelta::publish_pending(&engine, true).await.unwrap();
+        diffdelta::publish_pending(&engine, diffdelta::HeldRole::Await).await.unwrap();
         // Two of three exports break off after a random number of writes.
         *recorder.left.lock() = (round % 3 != 2).then(|| fastrand::u64(1..80));
         let exported = async {

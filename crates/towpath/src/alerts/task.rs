@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::book::{AlertBook, AlertTiming};
+use super::book::{AlertBook, AlertTiming, DeliveryAttempt};
 use super::conditions::conditions;
 use super::observe::observe;
 use super::saved::{load, save};
@@ -104,7 +104,8 @@ async fn send_due(engine: &Arc<Engine>, senders: &AlertSenders, book: &mut Alert
         let outcome = if sent.is_ok() { "ok" } else { "failed" };
         let labels = [("destination", destination.to_owned()), ("outcome", outcome.to_owned())];
         engine.metrics.alert_messages.get_or_create_owned(&labels).inc();
-        let is_given_up = book.handle_sent(waiting, sent.is_ok(), now);
+        let attempt = if sent.is_ok() { DeliveryAttempt::Delivered } else { DeliveryAttempt::Failed };
+        let is_given_up = book.handle_sent(waiting, attempt, now);
         match sent {
             Ok(()) => tracing::info!(destination, alert = waiting.notice.title(), "told of an alert"),
             Err(error) if is_given_up => tracing::error!(destination, error, "gave up an alert"),

@@ -65,7 +65,7 @@ async fn export_once(
     base_url: &str,
 ) -> Result<ExportSummary, CliError> {
     // Publishes changes that no server has published yet.
-    patiently(PUBLISHING, diffdelta::publish_pending(engine, true)).await?;
+    patiently(PUBLISHING, diffdelta::publish_pending(engine, diffdelta::HeldRole::Await)).await?;
     let name = name_of(target.as_ref()).await?;
     let mut holding = engine.store.acquire_lease(&roles::export(&name));
     // The lease keeps two exports from writing one tree at the same time.

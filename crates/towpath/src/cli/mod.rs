@@ -58,13 +58,14 @@ use crate::private_files;
 pub use background::Background;
 use config_args::ConfigArgs;
 pub use error::{CliError, Exit};
+use logging::{LogArgs, LogDetail, LoggedProgram};
 
 /// Publish feeds as ordered logs, and follow feeds over five published protocols.
 #[derive(Debug, Parser)]
 #[command(name = "towpath", version = version::version(), about, long_about = None, propagate_version = true)]
 pub struct Cli {
     #[command(flatten)]
-    logs: logging::LogArgs,
+    logs: LogArgs,
     /// Print nothing about success; failures are told all the same
     #[arg(long, short, global = true)]
     quiet: bool,
@@ -134,9 +135,15 @@ enum Subcommands {
 }
 
 impl Subcommands {
-    /// Returns true if notices of level info are a part of what the command tells its user.
-    fn is_talkative(&self) -> bool {
-        matches!(self, Self::Serve(_) | Self::Run(_) | Self::Follow(_) | Self::Check(_))
+    fn log_detail(&self) -> LogDetail {
+        match self {
+            Self::Serve(_) | Self::Run(_) | Self::Follow(_) | Self::Check(_) => LogDetail::Notices,
+            _ => LogDetail::Warnings,
+        }
+    }
+
+    fn logged_program(&self) -> LoggedProgram {
+        if matches!(self, Self::Serve(_)) { LoggedProgram::Server } else { LoggedProgram::Command }
     }
 }
 
@@ -154,8 +161,8 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => return report(&CliError::failed(format!("cannot start: {e}"))),
     };
-    let is_server = matches!(cli.command, Subcommands::Serve(_));
-    let guard = cli.logs.start(cli.command.is_talkative(), is_server, runtime.handle());
+    let (detail, program) = (cli.command.log_detail(), cli.command.logged_program());
+    let guard = cli.logs.start(detail, program, runtime.handle());
     // Behind a pointer: the runtime's generic loops would each have a copy of all commands, 100 kB in size.
     let exit = runtime.block_on(run_command(cli.command).boxed_local());
     guard.finish();

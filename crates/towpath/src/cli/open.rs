@@ -55,7 +55,7 @@ pub(crate) fn fetcher(config: &Config) -> Result<Fetcher, CliError> {
 /// Opens the place of a cluster's snapshots.
 fn snapshot_options(config: &ClusterSnapshotsConfig, data: &Path) -> Result<SnapshotOptions, CliError> {
     let wrong = |reason: String| CliError::usage(format!("[cluster.snapshots] to: {reason}"));
-    let place = BackupPlace::open(&config.to, true).map_err(|e| wrong(e.to_string()))?;
+    let place = BackupPlace::open_or_create(&config.to).map_err(|e| wrong(e.to_string()))?;
     if place.overlaps(data) {
         return Err(wrong(format!(
             "{} and the data folder {} are one within the other; use a place that all nodes share",

@@ -186,7 +186,7 @@ impl PublishTarget {
     /// Publishes appended changes of the folder, and closes it.
     pub(crate) async fn close(&self) {
         if let Self::Folder(engine) = self {
-            let publishing = diffdelta::publish_pending(engine, false);
+            let publishing = diffdelta::publish_pending(engine, diffdelta::HeldRole::Leave);
             if let Err(e) = patiently(PUBLISHING, publishing).await {
                 eprintln!("towpath: cannot publish documents now, the server will do so when it starts: {e}");
             }

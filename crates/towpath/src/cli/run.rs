@@ -41,7 +41,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<Exit, CliError> {
     let engine = open::server_engine(config, &budget).await?;
     let fetcher = Arc::new(open::fetcher(&engine.config)?);
     let mut rows = poll_all(&engine, &fetcher).await?;
-    patiently(PUBLISHING, diffdelta::publish_pending(&engine, true)).await?;
+    patiently(PUBLISHING, diffdelta::publish_pending(&engine, diffdelta::HeldRole::Await)).await?;
     engine.store.close().await;
     // Polls finish in any order; the table should not.
     rows.sort_by(|a, b| a.feed.cmp(&b.feed));

@@ -57,7 +57,7 @@ pub(crate) async fn status(args: &StatusArgs) -> Result<Exit, CliError> {
 /// Prints the status again and again, until interrupted or nobody reads it any more.
 async fn watch(args: &StatusArgs) -> Result<Exit, CliError> {
     // The first failure tells of a wrong command. Later ones pass, such as while the server restarts.
-    let (mut status, mut is_served) = look(&args.target, false).await?;
+    let (mut status, mut origin) = read_target(&args.target, None).await?;
     loop {
         if std::io::stdout().is_terminal() {
             print!("{CLEAR}");
@@ -67,9 +67,9 @@ async fn watch(args: &StatusArgs) -> Result<Exit, CliError> {
             return Ok(if status.problems.is_empty() { Exit::Done } else { Exit::Failed });
         }
         let mut was_cut_off = false;
-        (status, is_served) = loop {
+        (status, origin) = loop {
             tokio::time::sleep(INTERVAL).await;
-            match look(&args.target, is_served).await {
+            match read_target(&args.target, Some(origin)).await {
                 Ok(found) => break found,
                 Err(e) if !std::mem::replace(&mut was_cut_off, true) => {
                     eprintln!("towpath: {}; asking again until it answers", plain(&e.to_string()));
@@ -80,15 +80,27 @@ async fn watch(args: &StatusArgs) -> Result<Exit, CliError> {
     }
 }
 
-/// Reads the status. Returns true if a server gave it.
+/// Origin of a status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StatusOrigin {
+    Server,
+    Folder,
+}
+
+/// Reads the status, and returns its origin. `last` is the origin of the status before this one.
 ///
 /// Once a server was there, the folder is left to it: a command that had it open would keep the next server from starting.
-async fn look(target: &TargetArgs, was_served: bool) -> Result<(NodeStatus, bool), CliError> {
+async fn read_target(
+    target: &TargetArgs,
+    last: Option<StatusOrigin>,
+) -> Result<(NodeStatus, StatusOrigin), CliError> {
     match target.find().await? {
-        FoundTarget::Server(server) => Ok((read(PublishTarget::Server(server)).await?, true)),
-        FoundTarget::Folder(_) if was_served => Err(CliError::failed("the server stopped")),
+        FoundTarget::Server(server) => Ok((read(PublishTarget::Server(server)).await?, StatusOrigin::Server)),
+        FoundTarget::Folder(_) if last == Some(StatusOrigin::Server) => {
+            Err(CliError::failed("the server stopped"))
+        }
         FoundTarget::Folder(config) => {
-            Ok((read(PublishTarget::Folder(open::engine(*config).await?)).await?, false))
+            Ok((read(PublishTarget::Folder(open::engine(*config).await?)).await?, StatusOrigin::Folder))
         }
     }
 }

@@ -88,6 +88,14 @@ fn not_modified(headers: &HeaderMap) -> HeaderMap {
     lines.map(|(name, value)| (name, value.clone())).collect()
 }
 
+/// Content codings of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Codings {
+    /// Compressed for clients that accept it.
+    Negotiated,
+    Identity,
+}
+
 /// Bodies below this many bytes are not worth compressing.
 // Such a body fits into one packet with its head, so fewer bytes arrive no sooner.
 const WORTH_COMPRESSING: usize = 1024;
@@ -95,16 +103,18 @@ const WORTH_COMPRESSING: usize = 1024;
 impl Document {
     /// A document with its headers (content type, ETag, cache rules).
     pub fn new(body: Bytes, headers: HeaderMap, valid: Valid) -> Self {
-        let compressible = body.len() >= WORTH_COMPRESSING && encoding::is_text(&headers);
-        Self::coded_where(compressible, body, headers, valid)
+        let is_worth_it = body.len() >= WORTH_COMPRESSING && encoding::is_text(&headers);
+        let codings = if is_worth_it { Codings::Negotiated } else { Codings::Identity };
+        Self::with_codings(codings, body, headers, valid)
     }
 
     /// A document that is sent as it is, whatever codings the client knows.
     pub fn uncoded(body: Bytes, headers: HeaderMap, valid: Valid) -> Self {
-        Self::coded_where(false, body, headers, valid)
+        Self::with_codings(Codings::Identity, body, headers, valid)
     }
 
-    fn coded_where(compressible: bool, body: Bytes, mut headers: HeaderMap, valid: Valid) -> Self {
+    fn with_codings(codings: Codings, body: Bytes, mut headers: HeaderMap, valid: Valid) -> Self {
+        let compressible = codings == Codings::Negotiated;
         if compressible {
             let vary = match headers.contains_key(VARY) {
                 true => "accept, accept-encoding",

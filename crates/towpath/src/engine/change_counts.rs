@@ -187,7 +187,7 @@ pub(crate) async fn verify(
     let Some(stored) = stored.filter(|_| head.horizon == 0) else { return Ok(()) };
     let row = json_record::parse::<CountedRow>(&counted_key(id), &stored);
     let Some(upto) = row.ok().map(|row| row.upto).filter(|upto| *upto <= head.seq) else {
-        findings.expect(false, id, "counts of changes", "their position is not one of the log");
+        findings.add(Some(id.as_str()), "counts of changes", "their position is not one of the log");
         return Ok(());
     };
     let mut due = HourlyCounts::default();
@@ -205,7 +205,7 @@ pub(crate) async fn verify(
     while let Some(rows) = scan.next().await? {
         for (key, value) in &rows {
             let (Some(day), Ok(DayRow(counted))) = (day_of_key(key), json_record::parse(key, value)) else {
-                findings.expect(false, id, "counts of changes", "a day of them cannot be read");
+                findings.add(Some(id.as_str()), "counts of changes", "a day of them cannot be read");
                 continue;
             };
             for (hour, [new, changed, removed]) in counted {

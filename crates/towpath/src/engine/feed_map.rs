@@ -53,8 +53,11 @@ impl FeedMap {
     /// Inserts a feed, in place of another of its name.
     pub(super) fn insert(&self, feed: Arc<Feed>) {
         let mut by_id = self.by_id.write();
-        let is_replaced = by_id.insert(feed.id().clone(), feed.clone()).is_some();
-        self.note(feed, is_replaced);
+        match by_id.insert(feed.id().clone(), feed.clone()) {
+            // The list holds the old one, which only sorting it anew drops.
+            Some(_) => self.unsorted.lock().is_anew = true,
+            None => self.add_unsorted(feed),
+        }
     }
 
     /// Returns the feed of this one's name, which is inserted if there is none.
@@ -64,7 +67,7 @@ impl FeedMap {
             return known.clone();
         }
         by_id.insert(feed.id().clone(), feed.clone());
-        self.note(feed.clone(), false);
+        self.add_unsorted(feed.clone());
         feed
     }
 
@@ -102,9 +105,8 @@ impl FeedMap {
         sorted.clone()
     }
 
-    fn note(&self, feed: Arc<Feed>, is_replaced: bool) {
+    fn add_unsorted(&self, feed: Arc<Feed>) {
         let mut unsorted = self.unsorted.lock();
-        unsorted.is_anew |= is_replaced;
         if !unsorted.is_anew {
             unsorted.added.push(feed);
         }

@@ -32,7 +32,7 @@ use crate::export::tree_state::{ExportedFeed, FeedExtent, WindowRange};
 use crate::protocols::diffdelta::{archive_path, export as chains, serve as diffdelta};
 use crate::protocols::history::documents::{self as history, HistoryAddress, HistoryLookup};
 use crate::protocols::pages::{Division, divided};
-use crate::protocols::replication::documents::{self as replication, PageAddress, PageLookup};
+use crate::protocols::replication::documents::{self as replication, PageAddress, PageLookup, PagePart};
 use crate::protocols::replication::snapshot;
 
 /// A feed whose documents are in the tree, except for its entry documents.
@@ -357,7 +357,7 @@ impl Tree {
                 }
                 DocumentToPut::Page(number) => {
                     let which = PageAddress::Number(number);
-                    match replication::page(engine, feed, which, false).await? {
+                    match replication::page(engine, feed, which, PagePart::Whole).await? {
                         PageLookup::Page(document) => (page_path(feed.id(), number), document),
                         _ => return Err(moved()),
                     }
@@ -369,7 +369,7 @@ impl Tree {
                     }
                 }
                 DocumentToPut::SnapshotPage(id, number) => {
-                    match snapshot::page(engine, feed, id, number, false).await? {
+                    match snapshot::page(engine, feed, id, number, PagePart::Whole).await? {
                         PageLookup::Page(document) => (snapshot_page_path(feed.id(), id, number), document),
                         _ => return Err(moved()),
                     }

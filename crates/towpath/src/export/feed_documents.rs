@@ -15,7 +15,7 @@ use crate::export::tree_document::TreeDocument;
 use crate::protocols::catalog::tree_description;
 use crate::protocols::diffdelta::{export as chains, serve as diffdelta};
 use crate::protocols::history::documents::{self as history, HistoryAddress, HistoryLookup};
-use crate::protocols::replication::documents::{self as replication, PageAddress, PageLookup};
+use crate::protocols::replication::documents::{self as replication, PageAddress, PageLookup, PagePart};
 use crate::protocols::replication::serve::snapshot_list;
 use crate::protocols::replication::snapshot;
 
@@ -48,7 +48,7 @@ impl Tree {
         }
         let mut newest_page = None;
         if let PageLookup::Page(document) =
-            replication::page(engine, feed, PageAddress::Newest, false).await?
+            replication::page(engine, feed, PageAddress::Newest, PagePart::Whole).await?
         {
             let newest = TreeDocument::new(engine, format!("/feeds/{id}/replication"), &document);
             newest_page = own_path(&newest).map(|path| newest.also_at(path));

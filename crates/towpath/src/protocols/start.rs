@@ -9,7 +9,7 @@ use crate::engine::{Engine, EngineError, Hooks, scheduled, source_control, store
 use crate::protocols::diffdelta::DiffDelta;
 use crate::protocols::pages::{PageListener, Pages};
 use crate::protocols::smart::Smart;
-use crate::protocols::sup::Sup;
+use crate::protocols::sup::{Arrival, Sup};
 use crate::protocols::websub::HubState;
 use crate::protocols::{diffdelta, history, pages, remote_writes, replication, smart, sup, websub, xmpp};
 
@@ -61,7 +61,7 @@ pub async fn start(config: Config, store: Arc<dyn Store>) -> Result<Arc<Engine>,
     if engine.is_shared() {
         for (feed, append) in engine.catch_up_heads().await? {
             // These appends came before the hooks, so nothing else lists them.
-            Sup::of(&engine).note(&feed, append, false);
+            Sup::of(&engine).record(&feed, append, Arrival::InTime);
         }
     }
     Ok(engine)

@@ -110,7 +110,7 @@ mod tests {
             let put =
                 |n: u32| NewChange::put(Item { title: Some(format!("{round}")), ..Item::new(n.to_string()) });
             store.append(&feed, Expected::Any, (0..5).map(put).collect()).await.unwrap();
-            diffdelta::publish_pending(&engine, false).await.unwrap();
+            diffdelta::publish_pending(&engine, diffdelta::HeldRole::Leave).await.unwrap();
         }
         snapshot::make(&engine, &engine.feed("notes").unwrap(), Vec::new()).await.unwrap().unwrap();
         change_counts::count_now(&engine, &engine.feed("notes").unwrap()).await;

@@ -19,6 +19,14 @@ pub(crate) const ACCESS_TARGET: &str = "towpath::access";
 /// Parameters whose values are shown. Others may be secrets, such as the signature of a read link.
 const SHOWN_PARAMETERS: [&str; 8] = ["since", "until", "order", "max", "timeout", "seconds", "feed", "page"];
 
+/// Time of a response, by which its request counts as slow or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ResponseTiming {
+    AtOnce,
+    /// A long poll waits by design, so it is never slow.
+    AfterWait,
+}
+
 /// A request, from its head to the end of its response.
 #[derive(Debug)]
 pub(super) struct AccessRecord {
@@ -73,10 +81,10 @@ impl AccessRecord {
         }
     }
 
-    /// Notes the head of the response.
-    pub(super) fn answer(&mut self, status: u16, is_long_poll: bool) {
+    /// Records the head of the response.
+    pub(super) fn record_response(&mut self, status: u16, timing: ResponseTiming) {
         self.status = Some(status);
-        self.answered = (!is_long_poll).then(|| self.began.elapsed());
+        self.answered = (timing == ResponseTiming::AtOnce).then(|| self.began.elapsed());
     }
 
     /// Counts bytes of the body that were handed to the connection.
@@ -186,14 +194,14 @@ mod tests {
     #[test]
     fn slow_and_failed_requests_are_logged_whatever_the_sample() {
         let mut quick = record(0.0, Duration::from_secs(60));
-        quick.answer(200, false);
+        quick.record_response(200, ResponseTiming::AtOnce);
         assert!(!quick.is_logged());
-        quick.answer(503, false);
+        quick.record_response(503, ResponseTiming::AtOnce);
         assert!(quick.is_logged());
         let mut slow = record(0.0, Duration::ZERO);
-        slow.answer(200, false);
+        slow.record_response(200, ResponseTiming::AtOnce);
         assert!(slow.is_logged());
-        slow.answer(200, true);
+        slow.record_response(200, ResponseTiming::AfterWait);
         assert!(!slow.is_logged(), "a long poll waits by design");
         assert!(record(1.0, Duration::from_secs(60)).is_logged());
     }

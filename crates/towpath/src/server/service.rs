@@ -16,7 +16,7 @@ use hyper::service::Service;
 use parking_lot::Mutex;
 use tracing::{Instrument as _, Span};
 
-use super::access_log::AccessRecord;
+use super::access_log::{AccessRecord, ResponseTiming};
 use super::browser_policy::BrowserPolicy;
 use super::guarded_stream::RateLimits;
 use super::if_match::{self, IfMatch};
@@ -117,7 +117,7 @@ impl Service<Request<Incoming>> for HttpService {
     fn call(&self, request: Request<Incoming>) -> ServiceFuture {
         if let Some(response) = self.answer.lock().take() {
             self.worker.requests.count(Route::ITEMS, response.status());
-            let response = logged(self.access.lock().take(), response, true);
+            let response = logged(self.access.lock().take(), response, ResponseTiming::AfterWait);
             return ServiceFuture::Now(Some(response));
         }
         // Taken for the first request only: the later ones were read by hyper itself.
@@ -128,7 +128,7 @@ impl Service<Request<Incoming>> for HttpService {
             let answer = if_match::check(answer, || IfMatch::of(&request));
             let answer = range::cut(answer, || AskedPart::of(&request));
             self.worker.requests.count(route, answer.status);
-            let response = logged(access, respond(answer), false);
+            let response = logged(access, respond(answer), ResponseTiming::AtOnce);
             return ServiceFuture::Now(Some(with_age(&self.worker.engine, response)));
         }
         let slot = self.slot.clone().filter(|_| can_be_parked(&request));
@@ -150,13 +150,13 @@ impl Service<Request<Incoming>> for HttpService {
             let routed = within(&engine.response_memory, min_held, routed);
             let is_long_poll = matches!(routed, Routed::LongPoll(_));
             let (response, access) = respond_or_park(routed, park, access, &stop).await;
-            if is_long_poll {
-                requests.count(route, response.status());
-            } else {
-                requests.observe(route, response.status(), began.elapsed());
+            let timing = if is_long_poll { ResponseTiming::AfterWait } else { ResponseTiming::AtOnce };
+            match timing {
+                ResponseTiming::AfterWait => requests.count(route, response.status()),
+                ResponseTiming::AtOnce => requests.observe(route, response.status(), began.elapsed()),
             }
             Span::current().record("http.response.status_code", response.status().as_u16());
-            with_age(&engine, logged(access, response, is_long_poll))
+            with_age(&engine, logged(access, response, timing))
         };
         ServiceFuture::Later(Box::pin(responding.instrument(span)))
     }
@@ -196,14 +196,14 @@ async fn respond_or_park(
     }
 }
 
-/// Notes the response in the record of its request, which is logged once the body was sent.
+/// Records the response in the record of its request, which is logged once the body was sent.
 fn logged(
     access: Option<Box<AccessRecord>>,
     mut response: Response<ResponseBody>,
-    is_long_poll: bool,
+    timing: ResponseTiming,
 ) -> Response<ResponseBody> {
     if let Some(mut access) = access {
-        access.answer(response.status().as_u16(), is_long_poll);
+        access.record_response(response.status().as_u16(), timing);
         response.body_mut().count_in(Some(access));
     }
     response

@@ -5,6 +5,7 @@
 //! steps, [`schedule`] decides when, by [`waits`]. [`mirror`] follows another feed instead.
 //! `pushed` polls a source when its hub says so.
 
+pub(crate) mod details;
 pub mod document;
 pub mod load;
 pub mod local;

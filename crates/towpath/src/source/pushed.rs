@@ -26,6 +26,7 @@ use towpath_store::{Table, TableWrite};
 use crate::engine::roles::{Lease, conditions};
 use crate::engine::{Engine, Feed};
 use crate::protocols::websub;
+use crate::source::details::Details;
 use crate::stop::{Stop, stopped};
 use crate::store_error::StoreError;
 
@@ -59,14 +60,19 @@ impl PushedSources {
             .get_or_insert_with(|| Self { news: broadcast::channel(QUEUE).0, subscribed: Mutex::default() })
     }
 
-    /// Notes a delivery, or the begin or end of a subscription.
-    fn note(&self, feed: &FeedId, is_subscribed: bool) {
-        let mut subscribed = self.subscribed.lock();
-        match is_subscribed {
-            true => subscribed.insert(feed.clone(), true),
-            false => subscribed.remove(feed),
-        };
-        drop(subscribed);
+    /// Records a delivery, or the begin of a subscription.
+    fn on_delivery(&self, feed: &FeedId) {
+        self.subscribed.lock().insert(feed.clone(), true);
+        self.announce(feed);
+    }
+
+    /// Records the end of a subscription.
+    fn on_end(&self, feed: &FeedId) {
+        self.subscribed.lock().remove(feed);
+        self.announce(feed);
+    }
+
+    fn announce(&self, feed: &FeedId) {
         // Without a schedule nobody listens, and the next one polls what is due.
         let _ = self.news.send(feed.clone());
     }
@@ -162,7 +168,7 @@ impl PushStatus {
     pub(crate) async fn load(
         engine: &Engine,
         feed: &Feed,
-        with_details: bool,
+        details: Details,
     ) -> Result<Option<Self>, StoreError> {
         if !is_pushed(feed) {
             return Ok(None);
@@ -172,7 +178,7 @@ impl PushStatus {
         };
         let mut status: Self = serde_json::from_slice(&bytes)
             .map_err(|e| StoreError::Damaged(format!("the subscription of source {}: {e}", feed.id())))?;
-        status.problem = status.problem.filter(|_| with_details);
+        status.problem = status.problem.filter(|_| details.are_shown());
         Ok(Some(status))
     }
 }
@@ -260,12 +266,13 @@ impl Output for SourceNews {
 
     async fn deliver(&mut self, _: Vec<Followed>, checkpoint: Option<Value>) -> Result<(), Self::Error> {
         let Some(checkpoint) = checkpoint else { return Ok(()) };
-        let is_subscribed = TopicNews::is_subscribed(&checkpoint);
-        match is_subscribed {
-            true => self.set(PushState::Subscribed, None).await,
-            false => self.set(PushState::Polled, self.status.problem.clone()).await,
+        if TopicNews::is_subscribed(&checkpoint) {
+            self.set(PushState::Subscribed, None).await;
+            PushedSources::of(&self.engine).on_delivery(&self.feed);
+        } else {
+            self.set(PushState::Polled, self.status.problem.clone()).await;
+            PushedSources::of(&self.engine).on_end(&self.feed);
         }
-        PushedSources::of(&self.engine).note(&self.feed, is_subscribed);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use crate::engine::scheduled::{self, ScheduledChange};
 use crate::engine::{Engine, Feed};
 use crate::protocols::catalog::{FeedDescription, FeedStatus, describe, feed_status};
 use crate::protocols::websub::pings::{HubStatus, ping_statuses};
+use crate::source::details::Details;
 use crate::source::poll;
 use crate::source::pushed::PushStatus;
 use crate::source::state::{SourceFailure, SourceState};
@@ -41,12 +42,12 @@ pub(crate) struct SourceHealth {
 pub(crate) async fn describe_feed(
     engine: &Engine,
     feed: &Feed,
-    with_details: bool,
+    details: Details,
 ) -> Result<FeedDescription<SourceHealth>, StoreError> {
-    let mut described = describe(engine, feed, source_health(engine, feed, with_details).await?).await?;
-    described.status.failure = engine.failures.of(feed.id().as_str()).filter(|_| with_details);
-    described.status.scheduled = scheduled_changes(engine, feed, with_details).await?;
-    described.status.hubs = hub_statuses(engine, feed, with_details).await?;
+    let mut described = describe(engine, feed, source_health(engine, feed, details).await?).await?;
+    described.status.failure = engine.failures.of(feed.id().as_str()).filter(|_| details.are_shown());
+    described.status.scheduled = scheduled_changes(engine, feed, details).await?;
+    described.status.hubs = hub_statuses(engine, feed, details).await?;
     Ok(described)
 }
 
@@ -54,12 +55,12 @@ pub(crate) async fn describe_feed(
 pub(crate) async fn status_of(
     engine: &Engine,
     feed: &Feed,
-    with_details: bool,
+    details: Details,
 ) -> Result<FeedStatus<SourceHealth>, StoreError> {
-    let mut status = feed_status(engine, feed, source_health(engine, feed, with_details).await?).await?;
-    status.failure = engine.failures.of(feed.id().as_str()).filter(|_| with_details);
-    status.scheduled = scheduled_changes(engine, feed, with_details).await?;
-    status.hubs = hub_statuses(engine, feed, with_details).await?;
+    let mut status = feed_status(engine, feed, source_health(engine, feed, details).await?).await?;
+    status.failure = engine.failures.of(feed.id().as_str()).filter(|_| details.are_shown());
+    status.scheduled = scheduled_changes(engine, feed, details).await?;
+    status.hubs = hub_statuses(engine, feed, details).await?;
     Ok(status)
 }
 
@@ -67,21 +68,17 @@ pub(crate) async fn status_of(
 async fn scheduled_changes(
     engine: &Engine,
     feed: &Feed,
-    with_details: bool,
+    details: Details,
 ) -> Result<Vec<ScheduledChange>, StoreError> {
-    if !with_details || feed.is_filter() {
+    if !details.are_shown() || feed.is_filter() {
         return Ok(Vec::new());
     }
     scheduled::list(engine.store.as_ref(), feed.id(), MAX_SCHEDULED).await
 }
 
 /// Lists the hubs of others, with what they were told.
-async fn hub_statuses(
-    engine: &Engine,
-    feed: &Feed,
-    with_details: bool,
-) -> Result<Vec<HubStatus>, StoreError> {
-    if with_details { ping_statuses(engine, feed).await } else { Ok(Vec::new()) }
+async fn hub_statuses(engine: &Engine, feed: &Feed, details: Details) -> Result<Vec<HubStatus>, StoreError> {
+    if details.are_shown() { ping_statuses(engine, feed).await } else { Ok(Vec::new()) }
 }
 
 /// Returns what is wrong with the node: its store takes no writes, or has damaged data.
@@ -125,7 +122,7 @@ pub(crate) async fn sinks_json(engine: &Engine) -> Result<Vec<serde_json::Value>
 
 /// Describes a feed as JSON, with the details of a failure.
 pub(crate) async fn feed_json(engine: &Engine, feed: &Feed) -> Result<serde_json::Value, StoreError> {
-    let description = describe_feed(engine, feed, true).await?;
+    let description = describe_feed(engine, feed, Details::Shown).await?;
     serde_json::to_value(description).map_err(|e| StoreError::View(e.to_string()))
 }
 
@@ -142,11 +139,11 @@ pub(crate) async fn source_protocol(engine: &Engine, feed: &Feed) -> Result<Opti
 pub(crate) async fn source_state(
     engine: &Engine,
     feed: &Feed,
-    with_details: bool,
+    details: Details,
 ) -> Result<Option<SourceState>, StoreError> {
     let Some((source, address)) = feed.config.polled().or(feed.config.mirrored()) else { return Ok(None) };
     let mut state = SourceState::load(engine.store.as_ref(), feed.id(), &poll::fingerprint(source)).await?;
-    if !with_details {
+    if !details.are_shown() {
         state.error = state.error.map(|_| SourceFailure::undisclosed());
         if feed.config.mirrored().is_some() {
             // They name addresses of the mirrored feed.
@@ -162,13 +159,13 @@ pub(crate) async fn source_state(
 async fn source_health(
     engine: &Engine,
     feed: &Feed,
-    with_details: bool,
+    details: Details,
 ) -> Result<Option<SourceHealth>, StoreError> {
     let (polled, mirrored) = (feed.config.polled(), feed.config.mirrored());
     let Some((_, address)) = polled.or(mirrored) else { return Ok(None) };
     let protocol = source_protocol(engine, feed).await?;
-    let Some(state) = source_state(engine, feed, with_details).await? else { return Ok(None) };
+    let Some(state) = source_state(engine, feed, details).await? else { return Ok(None) };
     let SourceState { last_ok, next, error, problems, .. } = state;
-    let push = PushStatus::load(engine, feed, with_details).await?;
+    let push = PushStatus::load(engine, feed, details).await?;
     Ok(Some(SourceHealth { address: redact::url(address), protocol, push, last_ok, next, error, problems }))
 }

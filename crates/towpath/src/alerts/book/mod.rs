@@ -46,6 +46,13 @@ pub(super) struct AlertTiming {
     pub(super) repeat: Duration,
 }
 
+/// Outcome of an attempt to send a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DeliveryAttempt {
+    Delivered,
+    Failed,
+}
+
 /// Destination of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -209,13 +216,19 @@ impl AlertBook {
     }
 
     /// Takes the outcome of an attempt. Returns true if the message is given up.
-    pub(super) fn handle_sent(&mut self, sent: &WaitingNotice, is_delivered: bool, now: Timestamp) -> bool {
+    pub(super) fn handle_sent(
+        &mut self,
+        sent: &WaitingNotice,
+        attempt: DeliveryAttempt,
+        now: Timestamp,
+    ) -> bool {
         let is_this = |waiting: &WaitingNotice| {
             waiting.destination == sent.destination && waiting.notice.id == sent.notice.id
         };
         let Some(index) = self.outbox.iter().position(is_this) else { return false };
         let waiting = &mut self.outbox[index];
         waiting.attempts += 1;
+        let is_delivered = attempt == DeliveryAttempt::Delivered;
         let is_given_up = !is_delivered && waiting.attempts >= MAX_ATTEMPTS;
         if is_delivered || is_given_up {
             self.outbox.remove(index);

@@ -33,7 +33,7 @@ impl Told {
         self.book.observe(at(seconds), conditions, TIMING, &[AlertDestination::Webhook]);
         let due = self.book.due(at(seconds));
         for waiting in &due {
-            self.book.handle_sent(waiting, true, at(seconds));
+            self.book.handle_sent(waiting, DeliveryAttempt::Delivered, at(seconds));
         }
         due.iter().map(|waiting| waiting.notice.title()).collect()
     }
@@ -120,7 +120,7 @@ fn a_message_is_tried_again_with_growing_waits_and_outlasts_a_restart() {
         told.restart();
         let due = told.book.due(at(now));
         assert_eq!(due.len(), 1);
-        let is_given_up = told.book.handle_sent(&due[0], false, at(now));
+        let is_given_up = told.book.handle_sent(&due[0], DeliveryAttempt::Failed, at(now));
         let next = (now..).find(|second| is_given_up || !told.book.due(at(*second)).is_empty()).unwrap();
         waits.push(next - now);
         now = next;

@@ -83,7 +83,7 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
     if !folder.is_dir() {
         return Err(CliError::usage(format!("there is no data folder {}", folder.display())));
     }
-    let place = BackupPlace::open(&args.dest, true)?;
+    let place = BackupPlace::open_or_create(&args.dest)?;
     if place.overlaps(folder) {
         return Err(CliError::usage(format!(
             "{} and the data folder {} are one within the other: a lost disk would take both",
@@ -128,7 +128,7 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
 
 /// Restores a backup into a data folder that does not exist yet, lists backups, or checks one.
 pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
-    let place = BackupPlace::open(&args.src, false)?;
+    let place = BackupPlace::open(&args.src)?;
     if args.list {
         return list(&place, args.format).await;
     }

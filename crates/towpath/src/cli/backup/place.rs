@@ -28,8 +28,20 @@ pub(crate) struct BackupPlace {
 impl BackupPlace {
     /// Opens a place by its address: a path or `file:`, or `s3:`, `gs:` or `az:` with credentials from the environment.
     ///
-    /// A folder is made if `makes` is true, and must exist otherwise.
-    pub(crate) fn open(place: &str, makes: bool) -> Result<Self, TargetError> {
+    /// A folder must exist.
+    pub(crate) fn open(place: &str) -> Result<Self, TargetError> {
+        Self::open_with(place, |_| Ok(()))
+    }
+
+    /// As [`Self::open`], but makes a folder that does not exist.
+    pub(crate) fn open_or_create(place: &str) -> Result<Self, TargetError> {
+        Self::open_with(place, |folder| std::fs::create_dir_all(folder))
+    }
+
+    fn open_with(
+        place: &str,
+        prepare: impl FnOnce(&FilePath) -> std::io::Result<()>,
+    ) -> Result<Self, TargetError> {
         let folder = match PlaceAddress::parse(place)? {
             PlaceAddress::Folder(folder) => folder,
             PlaceAddress::Storage(url) => {
@@ -38,9 +50,7 @@ impl BackupPlace {
                 return Ok(Self { store: store.into(), prefix, shown, folder: None });
             }
         };
-        if makes {
-            std::fs::create_dir_all(&folder).map_err(|e| unusable(place, e.to_string()))?;
-        }
+        prepare(&folder).map_err(|e| unusable(place, e.to_string()))?;
         let store =
             LocalFileSystem::new_with_prefix(&folder).map_err(|e| unusable(place, storage_reason(&e)))?;
         let shown = folder.display().to_string();

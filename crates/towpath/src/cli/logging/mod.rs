@@ -68,20 +68,37 @@ fn parse_format(text: &str) -> Result<LogFormat, String> {
     }
 }
 
+/// Detail of a command's log, unless `--log` sets it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum LogDetail {
+    /// Notices of level info: they are a part of what the command tells its user.
+    Notices,
+    Warnings,
+}
+
+/// Kind of a program, by which its log is read by more people or fewer.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum LoggedProgram {
+    Server,
+    Command,
+}
+
 impl LogArgs {
     /// Begins to log to standard error.
     ///
     /// A server hides queries of URLs as well as credentials: its log is read by more people than its configuration.
     /// The guard is finished when the command has ended.
-    pub(super) fn start(&self, is_talkative: bool, is_server: bool, runtime: &Handle) -> LogGuard {
-        let redact: fn(&str) -> String =
-            if is_server { towpath_client::redact::text } else { towpath_client::redact::credentials };
+    pub(super) fn start(&self, detail: LogDetail, program: LoggedProgram, runtime: &Handle) -> LogGuard {
+        let redact: fn(&str) -> String = match program {
+            LoggedProgram::Server => towpath_client::redact::text,
+            LoggedProgram::Command => towpath_client::redact::credentials,
+        };
         let is_terminal = std::io::stderr().is_terminal();
         let format = LineFormat::new(self.log_format, is_journal(), is_terminal, redact);
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).event_format(format);
-        let lines = lines.with_filter(self.levels(is_talkative));
+        let lines = lines.with_filter(self.levels(detail));
         let registry = tracing_subscriber::registry().with(lines);
-        let guard = LogGuard::new(is_server, runtime);
+        let guard = LogGuard::new(program, runtime);
         // Tests start several commands in one process; the first subscriber stays.
         #[cfg(feature = "otlp")]
         let _ = registry.with(guard.layer()).try_init();
@@ -90,9 +107,12 @@ impl LogArgs {
         guard
     }
 
-    fn levels(&self, is_talkative: bool) -> Targets {
+    fn levels(&self, detail: LogDetail) -> Targets {
         let set = self.log_filter.clone().and_then(|LogFilter(levels)| levels);
-        let default = if is_talkative { TALKATIVE } else { QUIET };
+        let default = match detail {
+            LogDetail::Notices => TALKATIVE,
+            LogDetail::Warnings => QUIET,
+        };
         set.unwrap_or_else(|| default.parse().unwrap_or_default())
     }
 }
@@ -106,13 +126,16 @@ pub(super) struct LogGuard {
 
 impl LogGuard {
     #[cfg(not(feature = "otlp"))]
-    fn new(_: bool, _: &Handle) -> Self {
+    fn new(_: LoggedProgram, _: &Handle) -> Self {
         Self {}
     }
 
     #[cfg(feature = "otlp")]
-    fn new(is_server: bool, runtime: &Handle) -> Self {
-        let started = if is_server { otlp::SpanExport::start(runtime) } else { Ok(None) };
+    fn new(program: LoggedProgram, runtime: &Handle) -> Self {
+        let started = match program {
+            LoggedProgram::Server => otlp::SpanExport::start(runtime),
+            LoggedProgram::Command => Ok(None),
+        };
         let spans = started.unwrap_or_else(|error| {
             eprintln!("towpath: cannot export spans: {error}");
             None
@@ -174,11 +197,11 @@ mod tests {
         ] {
             let arguments = ["towpath"].into_iter().chain(setting.map(|_| "--log")).chain(setting);
             let command = Command::try_parse_from(arguments).unwrap();
-            let found = command.log.levels(true).would_enable(target, &level);
+            let found = command.log.levels(LogDetail::Notices).would_enable(target, &level);
             assert_eq!(found, is_logged, "{setting:?} {target} {level}");
         }
         let command = Command::try_parse_from(["towpath"]).unwrap();
-        assert!(!command.log.levels(false).would_enable("towpath", &Level::INFO));
+        assert!(!command.log.levels(LogDetail::Warnings).would_enable("towpath", &Level::INFO));
     }
 
     #[test]

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::engine::attachments::upload::LIFETIME;
-    use crate::engine::attachments::{Resumable, UploadWriter, list};
+    use crate::engine::attachments::{ByteCounting, Resumable, UploadWriter, list};
     use crate::engine::publish::publish;
 
     async fn engine() -> Arc<Engine> {
@@ -195,7 +195,8 @@ mod tests {
         upload.row.resumable = resumable.then(|| Resumable { title: None, metadata: String::new() });
         upload.row.run = run.to_owned();
         upload.save(engine.store.as_ref()).await.unwrap();
-        let mut writer = UploadWriter::open(engine.store.as_ref(), &mut upload, false).await.unwrap();
+        let mut writer =
+            UploadWriter::open(engine.store.as_ref(), &mut upload, ByteCounting::AtOnce).await.unwrap();
         writer.push(vec![1; 3_000_000].into(), engine.now()).await.unwrap();
         writer.end(engine.now()).await.unwrap();
         upload

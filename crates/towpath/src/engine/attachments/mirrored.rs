@@ -10,7 +10,7 @@ use towpath_proto::FeedId;
 use towpath_store::{Store, Table};
 
 use super::upload::{Download, prefix};
-use super::writer::UploadBuffer;
+use super::writer::{ByteCounting, UploadBuffer};
 use super::{Attachment, KeptFile, Stage, Upload, list, record, size};
 use crate::engine::Engine;
 use crate::engine::table_scan::TableScan;
@@ -179,7 +179,7 @@ impl MirroredPart {
         let store = engine.store.as_ref();
         let buffer = match buffer {
             Some(buffer) => buffer,
-            None => buffer.insert(UploadBuffer::open(store, upload, false).await?),
+            None => buffer.insert(UploadBuffer::open(store, upload, ByteCounting::AtOnce).await?),
         };
         buffer.push(store, upload, bytes, engine.now()).await
     }

@@ -27,7 +27,7 @@ pub(crate) use self::save::keep;
 pub(crate) use self::save::{ItemGuard, NewFile, SavedFiles, lock, save};
 pub(crate) use self::upload::{Resumable, Stage, Upload, UploadRow};
 pub(crate) use self::verify::{repair, verify};
-pub(crate) use self::writer::UploadWriter;
+pub(crate) use self::writer::{ByteCounting, UploadWriter};
 use super::Engine;
 use super::table_scan::TableScan;
 use crate::store_error::StoreError;

@@ -36,7 +36,7 @@ fn upload(id: &str) -> Upload {
 }
 
 async fn write(store: &dyn Store, upload: &mut Upload, part: &[u8]) {
-    let mut writer = UploadWriter::open(store, upload, false).await.unwrap();
+    let mut writer = UploadWriter::open(store, upload, ByteCounting::AtOnce).await.unwrap();
     for piece in part.chunks(100_003) {
         writer.push(Bytes::copy_from_slice(piece), NOW).await.unwrap();
     }
@@ -89,13 +89,13 @@ async fn a_file_is_the_bytes_of_its_parts_wherever_they_were_cut() {
 #[tokio::test]
 async fn of_two_writers_at_once_one_fails() {
     let store = store();
-    for is_held in [false, true] {
+    for counting in [ByteCounting::AtOnce, ByteCounting::AtEnd] {
         let mut first = upload("a");
         first.save(store.as_ref()).await.unwrap();
         let mut second = first.clone();
-        let mut writer = UploadWriter::open(store.as_ref(), &mut first, is_held).await.unwrap();
-        let opened = UploadWriter::open(store.as_ref(), &mut second, is_held).await;
-        if !is_held {
+        let mut writer = UploadWriter::open(store.as_ref(), &mut first, counting).await.unwrap();
+        let opened = UploadWriter::open(store.as_ref(), &mut second, counting).await;
+        if counting == ByteCounting::AtOnce {
             let mut other = opened.unwrap();
             other.push(bytes(10), NOW).await.unwrap();
             other.end(NOW).await.unwrap();
@@ -113,7 +113,7 @@ async fn held_bytes_that_are_wrong_leave_what_was_there() {
     let mut one = upload("a");
     one.save(store.as_ref()).await.unwrap();
     write(store.as_ref(), &mut one, b"good").await;
-    let mut writer = UploadWriter::open(store.as_ref(), &mut one, true).await.unwrap();
+    let mut writer = UploadWriter::open(store.as_ref(), &mut one, ByteCounting::AtEnd).await.unwrap();
     writer.push(bytes(20 * CHUNK), NOW).await.unwrap();
     drop(writer);
     let mut one = Upload::load(store.as_ref(), &feed(), &one.id).await.unwrap().unwrap();

@@ -16,6 +16,15 @@ const GROUP: usize = 4 << 20;
 /// Groups after which the store is to have them out of memory.
 const FLUSHED_TOGETHER: u32 = 4;
 
+/// Time at which written bytes count in an upload's row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ByteCounting {
+    /// With each write, so that an upload that breaks off goes on from there.
+    AtOnce,
+    /// Once the last byte is written and checked.
+    AtEnd,
+}
+
 /// Writer of an upload's bytes.
 pub(crate) struct UploadWriter<'a> {
     store: &'a dyn Store,
@@ -28,9 +37,9 @@ impl<'a> UploadWriter<'a> {
     pub(crate) async fn open(
         store: &'a dyn Store,
         upload: &'a mut Upload,
-        is_held: bool,
+        counting: ByteCounting,
     ) -> Result<Self, StoreError> {
-        let buffer = UploadBuffer::open(store, upload, is_held).await?;
+        let buffer = UploadBuffer::open(store, upload, counting).await?;
         Ok(Self { store, upload, buffer })
     }
 
@@ -65,7 +74,7 @@ impl UploadBuffer {
     pub(crate) async fn open(
         store: &dyn Store,
         upload: &mut Upload,
-        is_held: bool,
+        counting: ByteCounting,
     ) -> Result<Self, StoreError> {
         let position = upload.row.offset;
         let (last, stored) = (position / CHUNK as u64, (position % CHUNK as u64) as usize);
@@ -77,6 +86,7 @@ impl UploadBuffer {
             let missing = || StoreError::Damaged(format!("chunk {last} of upload {} is missing", upload.id));
             pending.extend_from_slice(&chunk.ok_or_else(missing)?[..stored]);
         }
+        let is_held = counting == ByteCounting::AtEnd;
         if is_held {
             // Before anything is written: another writer that holds its bytes would write the same chunks.
             upload.save(store).await?;

@@ -25,7 +25,7 @@ pub use publish::publish;
 pub use recovery::recover;
 pub use run::Run;
 pub use state::DiffDelta;
-pub use task::{publish_pending, refresh, run};
+pub use task::{HeldRole, publish_pending, refresh, run};
 
 pub(crate) use documents::archive_path;
 pub(crate) use recovery::Recovery;

@@ -103,20 +103,28 @@ async fn apply_chain(engine: &Arc<Engine>, name: &str) -> Result<(), StoreError>
     Ok(())
 }
 
+/// Conduct of a command where another node holds the role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeldRole {
+    /// Waits a moment for the role: its holder may be gone.
+    Await,
+    /// Leaves publishing to the holder.
+    Leave,
+}
+
 /// Publishes all changes that no document shows yet, once.
 ///
-/// In a cluster the node with the role does that instead. With `in_doubt`, this waits a moment for the role of a node
-/// that may be gone.
+/// In a cluster the node with the role does that instead.
 ///
 /// # Errors
 ///
 /// [`StoreError`] if the chains cannot be read or written.
-pub async fn publish_pending(engine: &Arc<Engine>, in_doubt: bool) -> Result<(), StoreError> {
+pub async fn publish_pending(engine: &Arc<Engine>, held_role: HeldRole) -> Result<(), StoreError> {
     if !engine.is_shared() {
         return publish_pending_now(engine).await;
     }
     // A running holder publishes by itself; waiting for its lease would only delay the caller.
-    if !in_doubt && !roles::is_free(engine, DIFFDELTA).await? {
+    if held_role == HeldRole::Leave && !roles::is_free(engine, DIFFDELTA).await? {
         return Ok(());
     }
     let mut holding = engine.store.acquire_lease(DIFFDELTA);

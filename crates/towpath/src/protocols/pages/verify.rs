@@ -104,7 +104,7 @@ async fn check_page(
     let (mut findings, place) = (Findings::default(), place(page));
     // A damaged span may be of any length.
     if first > last || last > feed.head.seq {
-        findings.expect(false, id, &place, "its range is not one of the log");
+        findings.add(Some(id.as_str()), &place, "its range is not one of the log");
         return Ok(findings);
     }
     let changes = changes_between(store, id, first, last).await?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::header::{CACHE_CONTROL, LINK};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use jiff::Timestamp;
 use towpath_proto::replication::pages::{Cleanup, PageSpan, PageState};
 use towpath_proto::replication::publish::{self, FeedPageLinks, MultipartPage, PageKind};
@@ -29,6 +29,22 @@ pub(crate) enum PageAddress {
     Number(u64),
 }
 
+/// Part of a page that a request needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PagePart {
+    /// Headers and body.
+    Whole,
+    /// Headers, for a HEAD request: a sealed page is not built for it.
+    Head,
+}
+
+impl PagePart {
+    /// Returns the part that a request of this method needs.
+    pub(super) fn of(method: &Method) -> Self {
+        if method == Method::HEAD { Self::Head } else { Self::Whole }
+    }
+}
+
 /// Result of looking up a page.
 pub(crate) enum PageLookup {
     /// The page.
@@ -43,7 +59,7 @@ pub(crate) enum PageLookup {
     NotFound,
 }
 
-/// Looks up a page of a feed; with `only_head`, its headers.
+/// Looks up a page of a feed; of it [`PagePart::Head`] only for a HEAD request.
 ///
 /// # Errors
 ///
@@ -52,17 +68,17 @@ pub(crate) async fn page(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,
     which: PageAddress,
-    only_head: bool,
+    part: PagePart,
 ) -> Result<PageLookup, StoreError> {
-    let PageAddress::Number(number) = which else { return newest(engine, feed, None, only_head).await };
+    let PageAddress::Number(number) = which else { return newest(engine, feed, None, part).await };
     // First: the page's record may still be there while its removal is under way.
     if cleanup(engine, feed).await?.state(number) == PageState::Gone {
         return Ok(PageLookup::Gone);
     }
     match sealed(engine, feed, number).await? {
-        Some(page) => serve_sealed(engine, feed, &page, only_head).await,
+        Some(page) => serve_sealed(engine, feed, &page, part).await,
         // Not sealed: it is the newest page, or does not exist.
-        None => newest(engine, feed, Some(number), only_head).await,
+        None => newest(engine, feed, Some(number), part).await,
     }
 }
 
@@ -74,15 +90,15 @@ async fn serve_sealed(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,
     page: &SealedPage,
-    only_head: bool,
+    part: PagePart,
 ) -> Result<PageLookup, StoreError> {
-    if !only_head {
+    if part == PagePart::Whole {
         let body = build_page(engine, feed, &page.span, Vec::new()).await?;
         let cleanup = versioned_cleanup(engine, feed).await?;
-        return Ok(PageLookup::Page(cache_page(engine, feed, &page.span, body, true, cleanup)));
+        return Ok(PageLookup::Page(cache_page(engine, feed, &page.span, body, PageKind::Sealed, cleanup)));
     }
     let links = links(engine, feed, &page.span, PageKind::Sealed, cleanup(engine, feed).await?);
-    let headers = for_caches(feed, page.made.feed_headers(&links), true);
+    let headers = for_caches(feed, page.made.feed_headers(&links), PageKind::Sealed);
     Ok(PageLookup::Head(headers, page.made.length))
 }
 
@@ -94,7 +110,7 @@ pub(crate) fn on_sealed(
     page: &MultipartPage,
     cleanup: VersionedCleanup,
 ) {
-    cache_page(engine, feed, &sealed.span, page.clone(), true, cleanup);
+    cache_page(engine, feed, &sealed.span, page.clone(), PageKind::Sealed, cleanup);
 }
 
 /// Returns the newest page if it is the wanted one. The wanted page may have been sealed since it was looked up.
@@ -102,7 +118,7 @@ async fn newest(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,
     wanted: Option<u64>,
-    only_head: bool,
+    part: PagePart,
 ) -> Result<PageLookup, StoreError> {
     let open = divided(engine, feed).await?.open;
     let Some(open) = open else {
@@ -110,13 +126,13 @@ async fn newest(
     };
     match wanted {
         Some(number) if number != open.number => match sealed(engine, feed, number).await? {
-            Some(page) => serve_sealed(engine, feed, &page, only_head).await,
+            Some(page) => serve_sealed(engine, feed, &page, part).await,
             None => Ok(PageLookup::NotFound),
         },
         _ => {
             let page = build_page(engine, feed, &open, Vec::new()).await?;
             let cleanup = versioned_cleanup(engine, feed).await?;
-            Ok(PageLookup::Page(cache_page(engine, feed, &open, page, false, cleanup)))
+            Ok(PageLookup::Page(cache_page(engine, feed, &open, page, PageKind::Newest, cleanup)))
         }
     }
 }
@@ -127,27 +143,27 @@ fn cache_page(
     feed: &Feed,
     span: &PageSpan,
     page: MultipartPage,
-    is_sealed: bool,
+    kind: PageKind,
     versioned: VersionedCleanup,
 ) -> Arc<Document> {
-    let kind = if is_sealed { PageKind::Sealed } else { PageKind::Newest };
     let links = links(engine, feed, span, kind, versioned.cleanup);
-    let mut headers = for_caches(feed, page.feed_headers(&links), is_sealed);
-    if !is_sealed {
+    let mut headers = for_caches(feed, page.feed_headers(&links), kind);
+    if kind == PageKind::Newest {
         // A base URL that is no header value was refused at the start.
         if let Some(link) = events_link(engine, feed) {
             headers.append(LINK, link);
         }
     }
-    let valid =
-        if is_sealed { Valid::UntilReplaced } else { Valid::At { head: feed.head.clone(), seq: span.last } };
+    let valid = match kind {
+        PageKind::Sealed => Valid::UntilReplaced,
+        PageKind::Newest => Valid::At { head: feed.head.clone(), seq: span.last },
+    };
     let path = page_path(feed, span.number);
     let document = Document::new(page.body, headers, valid).dated_by_its_changes();
-    let document = if is_sealed {
-        engine.documents.put(&path, document)
-    } else {
+    let document = match kind {
+        PageKind::Sealed => engine.documents.put(&path, document),
         // Both addresses show the same bytes. `self` is the page's own address in either.
-        engine.documents.put_all(&[&path, &newest_path(feed)], document)
+        PageKind::Newest => engine.documents.put_all(&[&path, &newest_path(feed)], document),
     };
     // Retention first removes links, then drops documents. This one may have been cached between the two.
     if !versioned.is_current(feed) {
@@ -197,9 +213,12 @@ fn events_link(engine: &Engine, feed: &Feed) -> Option<HeaderValue> {
 ///
 /// Retention may remove the `prev` link of a sealed page. A reader of an old copy must still find the page that the link
 /// names: it exists until the grace period ends, so caches keep a copy for half of that.
-fn for_caches(feed: &Feed, mut headers: HeaderMap, is_sealed: bool) -> HeaderMap {
+fn for_caches(feed: &Feed, mut headers: HeaderMap, kind: PageKind) -> HeaderMap {
     let age = feed.config.retention.map_or(DAY, |retention| (retention.grace.as_secs() / 2).min(DAY));
-    let value = if is_sealed { format!("public, max-age={age}") } else { "no-cache".to_owned() };
+    let value = match kind {
+        PageKind::Sealed => format!("public, max-age={age}"),
+        PageKind::Newest => "no-cache".to_owned(),
+    };
     if let Ok(value) = HeaderValue::from_str(&value) {
         headers.insert(CACHE_CONTROL, value);
     }

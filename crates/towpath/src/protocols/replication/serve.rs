@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::header::{CACHE_CONTROL, CONTENT_LOCATION, LOCATION};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use crate::engine::access::may_change;
 use crate::engine::request::{known_feed, parameters, path_number};
 use crate::engine::{Engine, Feed};
 use crate::protocols::pages::page_since;
-use crate::protocols::replication::documents::{self, PageAddress, PageLookup};
+use crate::protocols::replication::documents::{self, PageAddress, PageLookup, PagePart};
 use crate::protocols::replication::snapshot;
 
 /// Answers with the newest page; with `?since=TIME`, redirects to the page where the changes of that time begin.
@@ -57,7 +57,7 @@ async fn page_of<B>(
     which: PageAddress,
     request: &Request<B>,
 ) -> Result<Answer, RouteError> {
-    let found = documents::page(engine, feed, which, request.method() == Method::HEAD).await?;
+    let found = documents::page(engine, feed, which, PagePart::of(request.method())).await?;
     answer(found, feed, request).await
 }
 
@@ -159,8 +159,8 @@ pub(crate) async fn snapshot_page<B>(
     request: &Request<B>,
 ) -> Result<Answer, RouteError> {
     let feed = known_feed(engine, feed)?;
-    let only_head = request.method() == Method::HEAD;
-    let found = snapshot::page(engine, &feed, path_number(id)?, path_number(number)?, only_head).await?;
+    let part = PagePart::of(request.method());
+    let found = snapshot::page(engine, &feed, path_number(id)?, path_number(number)?, part).await?;
     answer(found, &feed, request).await
 }
 

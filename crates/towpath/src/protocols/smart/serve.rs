@@ -53,7 +53,7 @@ pub(crate) async fn items<B>(
         PullQuery::parse(request.uri().query().unwrap_or_default(), &settings(engine, &feed).limits)?;
     let format = match query.format() {
         Some(format) => format,
-        None => negotiated_format(request.headers(), query.callback.is_some())?,
+        None => negotiated_format(request.headers(), &query)?,
     };
     let is_first = query.can_grow() && !query.asks_to_wait();
     if request.method() == Method::HEAD || is_first {
@@ -85,7 +85,7 @@ pub(crate) async fn items<B>(
             // A format in the query is the same for all clients, whatever they accept.
             let document = match request.query.format() {
                 Some(_) => document,
-                None => document.negotiated_by(accepts(format, request.query.callback.is_some())),
+                None => document.negotiated_by(accepts(format, &request.query)),
             };
             Ok(ItemsResponse::Document(engine.documents.put_answer(&key, document)))
         }
@@ -98,11 +98,11 @@ pub(crate) async fn items<B>(
     }
 }
 
-fn negotiated_format(headers: &HeaderMap, script: bool) -> Result<PageFormat, RouteError> {
+fn negotiated_format(headers: &HeaderMap, query: &PullQuery) -> Result<PageFormat, RouteError> {
     // Several header lines are one list (RFC 9110, section 5.3).
     let lines: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok()).collect();
     let accept = (!lines.is_empty()).then(|| lines.join(","));
-    let negotiate = if script { negotiate_script } else { negotiate };
+    let negotiate = if query.callback.is_some() { negotiate_script } else { negotiate };
     negotiate(accept.as_deref()).ok_or_else(|| {
         RouteError::not_acceptable("this feed is there as application/json and as application/atom+xml")
     })
@@ -124,8 +124,9 @@ fn document_key<B>(request: &Request<B>, format: PageFormat) -> String {
     key
 }
 
-fn accepts(format: PageFormat, script: bool) -> Negotiated {
-    match (format, script) {
+fn accepts(format: PageFormat, query: &PullQuery) -> Negotiated {
+    // A page with a callback is a script (JSON-P), which a browser asks for with another Accept.
+    match (format, query.callback.is_some()) {
         // Function pointers without captures, so that a cached document needs no allocation for them.
         // Lines are not negotiated: the address says so.
         (PageFormat::Lines, _) => |_| true,

@@ -5,4 +5,4 @@ mod state;
 
 pub use state::{DELAY, Sup};
 
-pub(crate) use state::{on_append, recover};
+pub(crate) use state::{Arrival, on_append, recover};

@@ -45,6 +45,14 @@ pub struct Sup {
     pub(super) building: tokio::sync::Mutex<()>,
 }
 
+/// Time at which an append came to this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    InTime,
+    /// After other nodes may have listed it.
+    Late,
+}
+
 struct PendingUpdate {
     id: SupId,
     update: Seq,
@@ -105,11 +113,14 @@ impl Sup {
 
     /// Adds an append to the pending updates.
     ///
-    /// With `is_late`, other nodes may have listed it long ago. A reader that asked this node then has missed it, so it
-    /// gets an update id of its own.
-    pub(crate) fn note(&self, feed: &Feed, append: Append, is_late: bool) {
+    /// Other nodes may have listed a late one long ago. A reader that asked this node then has missed it, so it gets an
+    /// update id of its own.
+    pub(crate) fn record(&self, feed: &Feed, append: Append, arrival: Arrival) {
         let since = Instant::now();
-        let update = if is_late { append.seq | AGAIN } else { append.seq };
+        let update = match arrival {
+            Arrival::InTime => append.seq,
+            Arrival::Late => append.seq | AGAIN,
+        };
         // A filter moves with its log, even if the new item does not match: the reader finds out by polling.
         let filters = self.filters.get(feed.id()).into_iter().flatten().copied();
         let ids = std::iter::once(self.sup_id(feed)).chain(filters);
@@ -183,7 +194,9 @@ pub(crate) fn recover(engine: &Engine, heads: Vec<FeedSummary>) {
 
 /// Notes an append. Runs before the head moves: a reader that sees the new head finds the update pending.
 pub(crate) fn on_append(engine: &Arc<Engine>, feed: &Arc<Feed>, append: Append) {
-    Sup::of(engine).note(feed, append, engine.replica_age().is_some());
+    // A node with an age was cut off from the log for that long.
+    let arrival = if engine.replica_age().is_some() { Arrival::Late } else { Arrival::InTime };
+    Sup::of(engine).record(feed, append, arrival);
 }
 
 #[cfg(test)]
@@ -245,7 +258,7 @@ mod tests {
         let sup = Sup::recover(&config, &links, [], time(0));
         let feed = Feed::new(FeedConfig::unnamed(id("news")));
         feed.set_last_append(time(0), time(0));
-        sup.note(&feed, Append { seq: 5, at: time(0) }, false);
+        sup.record(&feed, Append { seq: 5, at: time(0) }, Arrival::InTime);
         sup.on_late_document(&feed, 5, time(0));
         assert!(listed(&sup, time(0)).is_empty(), "not yet");
         std::thread::sleep(DELAY + Duration::from_millis(50));
@@ -256,7 +269,7 @@ mod tests {
         assert_eq!(again.len(), 1);
         assert_ne!(again[0].1, "5", "another update id");
         // A node that was behind tells of what others have told of under another id than they.
-        sup.note(&feed, Append { seq: 6, at: time(4) }, true);
+        sup.record(&feed, Append { seq: 6, at: time(4) }, Arrival::Late);
         std::thread::sleep(DELAY + Duration::from_millis(50));
         assert_ne!(listed(&sup, time(6))[0].1, "6");
     }
@@ -269,7 +282,7 @@ mod tests {
         let sup = Sup::recover(&config, &links, [], time(0));
         let ahead = time(365 * 86_400);
         for (name, at) in [("before", time(0)), ("during", ahead), ("after", time(2))] {
-            sup.note(&Feed::new(FeedConfig::unnamed(id(name))), Append { seq: 1, at }, false);
+            sup.record(&Feed::new(FeedConfig::unnamed(id(name))), Append { seq: 1, at }, Arrival::InTime);
         }
         std::thread::sleep(DELAY + Duration::from_millis(50));
         let expected = ["after", "during", "before"].map(|name| (links.link(&id(name)).id, "1".to_owned()));

@@ -10,6 +10,7 @@ use super::visit::Visit;
 use crate::document::route_error::RouteError;
 use crate::engine::Feed;
 use crate::engine::source_control::SourceControl;
+use crate::source::details::Details;
 use crate::source::state::SourceState;
 use crate::source::status::source_state;
 
@@ -71,9 +72,9 @@ pub(super) struct Health {
 
 /// Reads the health of a feed.
 pub(super) async fn of_feed(visit: &Visit, feed: &Arc<Feed>) -> Result<Health, RouteError> {
-    let with_details = visit.sees_details(feed.id().as_str());
+    let details = Details::shown_if(visit.sees_details(feed.id().as_str()));
     let failure = visit.engine.failures.of(feed.id().as_str());
-    let source = source_state(&visit.engine, feed, with_details).await?;
+    let source = source_state(&visit.engine, feed, details).await?;
     let mut health = match &source {
         None => Health { state: FeedState::Published, reason: String::new(), next: None },
         Some(state) => {
@@ -87,9 +88,9 @@ pub(super) async fn of_feed(visit: &Visit, feed: &Arc<Feed>) -> Result<Health, R
     };
     if let Some(failure) = failure {
         health.state = FeedState::Failing;
-        health.reason = match with_details {
-            true => format!("Publishing fails: {failure}."),
-            false => "Publishing fails.".to_owned(),
+        health.reason = match details {
+            Details::Shown => format!("Publishing fails: {failure}."),
+            Details::Hidden => "Publishing fails.".to_owned(),
         };
     }
     Ok(health)

@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::engine::access::{Access, may_see_details, readable};
 use crate::engine::request::{known_feed, parameters};
 use crate::protocols::catalog::{FeedEntry, NodeDescription, json, list, public_list};
+use crate::source::details::Details;
 use crate::source::status::{cluster_json, describe_feed, node_problems, status_of};
 
 /// Answers `/`: the list of public feeds.
@@ -33,9 +34,9 @@ pub(crate) async fn feeds_for<B>(
         let mut listed = FeedEntry::new(engine, &feed);
         // The status counts all items, also those that a reader's filter hides.
         if with_status && access == Access::Whole {
-            let with_details = may_see_details(&tokens, feed.id().as_str(), peer, request);
-            listed.status = Some(status_of(engine, &feed, with_details).await?);
-            sees_node |= with_details;
+            let may_see = may_see_details(&tokens, feed.id().as_str(), peer, request);
+            listed.status = Some(status_of(engine, &feed, Details::shown_if(may_see)).await?);
+            sees_node |= may_see;
         }
         feeds.push(listed);
     }
@@ -55,10 +56,10 @@ pub(crate) async fn feed<B>(
     id: &str,
     request: &Request<B>,
 ) -> Result<Answer, RouteError> {
-    let with_details = may_see_details(&engine.tokens.load(), id, peer, request);
+    let details = Details::shown_if(may_see_details(&engine.tokens.load(), id, peer, request));
     let feed = known_feed(engine, id)?;
-    let mut answer = json(&describe_feed(engine, &feed, with_details).await?)?;
-    if with_details && (feed.config.source.is_some() || engine.failures.of(id).is_some()) {
+    let mut answer = json(&describe_feed(engine, &feed, details).await?)?;
+    if details.are_shown() && (feed.config.source.is_some() || engine.failures.of(id).is_some()) {
         // A shared cache would hand the details to strangers.
         answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     }

@@ -81,12 +81,12 @@ impl ConnectionStreams {
         self.activity.lock().open += 1;
     }
 
-    fn end(&self, is_complete: bool) {
+    fn end(&self, end: StreamEnd) {
         let mut activity = self.activity.lock();
         let now = Instant::now();
         activity.open -= 1;
         activity.since = now;
-        if is_complete {
+        if end == StreamEnd::Complete {
             return;
         }
         let paid_off = (now - activity.cancelled_at).as_secs_f64() * CANCEL_RATE;
@@ -96,6 +96,14 @@ impl ConnectionStreams {
             self.cancelled_too_many.notify_one();
         }
     }
+}
+
+/// End of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StreamEnd {
+    /// The response was sent to its end.
+    Complete,
+    Cancelled,
 }
 
 /// Runs the streams of one connection as tasks.
@@ -159,7 +167,8 @@ impl<F> Drop for StreamTask<F> {
     fn drop(&mut self) {
         // Before the count: it frees the response.
         self.stream = None;
-        self.streams.end(self.account.is_complete());
+        let is_complete = self.account.is_complete();
+        self.streams.end(if is_complete { StreamEnd::Complete } else { StreamEnd::Cancelled });
     }
 }
 
@@ -182,7 +191,7 @@ mod tests {
         streams.begin();
         tokio::time::advance(IDLE * 10).await;
         assert_eq!(streams.next_look(IDLE), Some(Instant::now() + IDLE), "a request waits");
-        streams.end(true);
+        streams.end(StreamEnd::Complete);
         tokio::time::advance(IDLE / 2).await;
         assert_eq!(streams.next_look(IDLE), Some(Instant::now() + IDLE / 2));
         tokio::time::advance(IDLE / 2).await;
@@ -206,7 +215,7 @@ mod tests {
         let streams = streams(&ResponseMemory::new(usize::MAX));
         let cancel = || {
             streams.begin();
-            streams.end(false);
+            streams.end(StreamEnd::Cancelled);
         };
         let is_cut =
             || async { tokio::time::timeout(Duration::ZERO, streams.too_many_cancelled()).await.is_ok() };

@@ -72,7 +72,7 @@ pub(in crate::server) async fn events(
     let (sender, chunks) = mpsc::channel(1);
     let (reader, expires) = (reader_digest(&feed, request), link_expiry(request));
     let is_new = last.is_none_or(|id| id.trim().is_empty());
-    let (padding, account) = (padding(request), request.extensions().get::<StreamAccount>());
+    let (start, account) = (stream_start(request), request.extensions().get::<StreamAccount>());
     let mut request = PullRequest { engine: engine.clone(), feed, access, reader, expires, query };
     // A client that comes back has its position, which is later.
     request.query.last = parameters.last.filter(|_| is_new);
@@ -80,7 +80,7 @@ pub(in crate::server) async fn events(
     let sender = EventSender { sender, stop: stop.clone(), heartbeat: engine.server.load().heartbeat };
     let account = account.cloned();
     // A task of its own, as hyper polls the body only while it can write.
-    tokio::spawn(EventStream { request, sender, form, account }.run(padding).boxed());
+    tokio::spawn(EventStream { request, sender, form, account }.run(start).boxed());
     Ok(response(ResponseBody::channel(chunks)))
 }
 
@@ -108,14 +108,23 @@ pub(super) fn busy_stream() -> Response<ResponseBody> {
     response(ResponseBody::from(Bytes::from(text)))
 }
 
-/// Returns true if the client asks for padding, by which proxies that hold back the first kilobytes begin to send.
-pub(super) fn padding(request: &Request<Incoming>) -> bool {
-    parameters(request.uri().query()).any(|(name, _)| name == "padding")
+/// Beginning of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamStart {
+    Plain,
+    /// With padding, by which proxies that hold back the first kilobytes begin to send.
+    Padded,
+}
+
+/// Returns the beginning that the client asks for.
+pub(super) fn stream_start(request: &Request<Incoming>) -> StreamStart {
+    let is_padded = parameters(request.uri().query()).any(|(name, _)| name == "padding");
+    if is_padded { StreamStart::Padded } else { StreamStart::Plain }
 }
 
 /// Appends the beginning of a stream: how soon to come back, padding if need be, and the position so far.
-pub(super) fn push_start(out: &mut Vec<u8>, padding: bool, id: Option<&str>) {
-    if padding {
+pub(super) fn push_start(out: &mut Vec<u8>, start: StreamStart, id: Option<&str>) {
+    if start == StreamStart::Padded {
         out.push(b':');
         out.resize(out.len() + PADDING, b' ');
         out.push(b'\n');
@@ -170,7 +179,7 @@ struct EventStream {
 pub(super) struct StreamClosed;
 
 impl EventStream {
-    async fn run(mut self, padding: bool) {
+    async fn run(mut self, start: StreamStart) {
         let mut first = Vec::new();
         let id = match &self.request.query.since {
             // A line break in a client's own cursor would end the field and inject another.
@@ -179,7 +188,7 @@ impl EventStream {
             }
             _ => None,
         };
-        push_start(&mut first, padding, id);
+        push_start(&mut first, start, id);
         if self.sender.send(first.into()).await.is_err() {
             return;
         }

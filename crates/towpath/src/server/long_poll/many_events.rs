@@ -25,7 +25,7 @@ use crate::engine::{Engine, Feed};
 use crate::protocols::smart::{Access, PullRequest, PullResult, PullWaiter, SharedResponse, Smart, settings};
 use crate::server::expensive::charge_page;
 use crate::server::long_poll::events::{
-    EventForm, EventSender, StreamClosed, busy_stream, padding, push_start, response,
+    EventForm, EventSender, StreamClosed, StreamStart, busy_stream, push_start, response, stream_start,
 };
 use crate::server::response::ResponseBody;
 use crate::stop::Stop;
@@ -56,7 +56,7 @@ pub(in crate::server) async fn many_events(
     }
     let (sender, chunks) = mpsc::channel(1);
     let sender = EventSender { sender, stop: stop.clone(), heartbeat: engine.server.load().heartbeat };
-    tokio::spawn(ManyEvents { members, sender }.run(padding(request)).boxed());
+    tokio::spawn(ManyEvents { members, sender }.run(stream_start(request)).boxed());
     Ok(response(ResponseBody::channel(chunks)))
 }
 
@@ -161,9 +161,9 @@ struct ManyEvents {
 }
 
 impl ManyEvents {
-    async fn run(mut self, padding: bool) {
+    async fn run(mut self, start: StreamStart) {
         let mut first = Vec::new();
-        push_start(&mut first, padding, Some(&self.id()));
+        push_start(&mut first, start, Some(&self.id()));
         if self.sender.send(first.into()).await.is_err() {
             return;
         }

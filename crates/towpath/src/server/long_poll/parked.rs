@@ -24,7 +24,7 @@ use super::request_cache::{MAX_REQUEST, RequestCache};
 use super::timer::ResettableTimer;
 use crate::document::prebuilt::Answer;
 use crate::protocols::smart::SharedResponse;
-use crate::server::access_log::AccessRecord;
+use crate::server::access_log::{AccessRecord, ResponseTiming};
 use crate::server::guarded_stream::GuardedStream;
 use crate::server::metrics::requests::{RequestMetrics, Route};
 use crate::stop::Stop;
@@ -138,7 +138,7 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
             // Shared responses are pages: timeouts and errors go by hyper.
             self.requests.count(Route::ITEMS, StatusCode::OK);
             if let Some(access) = &mut access {
-                access.answer(StatusCode::OK.as_u16(), true);
+                access.record_response(StatusCode::OK.as_u16(), ResponseTiming::AfterWait);
                 access.add_bytes(response.body.len());
             }
             // An idle connection must not keep the response's body alive.

@@ -49,17 +49,29 @@ fn all() -> impl Iterator<Item = &'static Operation> {
 
 /// Answers `/openapi.json`.
 pub(super) fn openapi(engine: &Engine) -> Answer {
-    let body = document(&engine.base_url, engine.tokens.load().is_open());
+    let publishing = match engine.tokens.load().is_open() {
+        true => Publishing::Open,
+        false => Publishing::ByToken,
+    };
+    let body = document(&engine.base_url, publishing);
     whole(StatusCode::OK, "application/json; charset=utf-8", body.to_string())
 }
 
-/// Makes the document of a server. One without tokens is published to without one.
-fn document(base_url: &str, is_open: bool) -> Value {
+/// Right to publish on a server, and to administer it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Publishing {
+    /// The server has no tokens, so clients publish without one.
+    Open,
+    ByToken,
+}
+
+/// Makes the document of a server.
+fn document(base_url: &str, publishing: Publishing) -> Value {
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for (tag, _, operations) in &GROUPS {
         for operation in *operations {
             let path = paths.entry(operation.path).or_default();
-            path.insert(operation.verb.key().to_owned(), describe(operation, tag, is_open));
+            path.insert(operation.verb.key().to_owned(), describe(operation, tag, publishing));
         }
     }
     let tags: Vec<Value> =
@@ -88,7 +100,7 @@ fn document(base_url: &str, is_open: bool) -> Value {
     })
 }
 
-fn describe(operation: &Operation, tag: &str, is_open: bool) -> Value {
+fn describe(operation: &Operation, tag: &str, publishing: Publishing) -> Value {
     let of_path = operation.path.split('/').filter(|part| part.starts_with('{'));
     let names = of_path.chain(operation.parameters.iter().copied());
     let parameters: Vec<Value> = names.filter_map(parameters::parameter).collect();
@@ -103,7 +115,7 @@ fn describe(operation: &Operation, tag: &str, is_open: bool) -> Value {
     let security = match operation.right {
         Right::None => vec![],
         Right::Read => vec![json!({}), token()],
-        Right::Publish | Right::Admin if is_open => vec![json!({}), token()],
+        Right::Publish | Right::Admin if publishing == Publishing::Open => vec![json!({}), token()],
         Right::Publish | Right::Admin => vec![token()],
         Right::Session => vec![json!({ "session": [] })],
     };

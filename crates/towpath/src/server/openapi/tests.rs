@@ -20,7 +20,7 @@ fn references(value: &Value, found: &mut BTreeSet<String>) {
 
 #[test]
 fn every_reference_leads_somewhere() {
-    let document = document("http://127.0.0.1:8080", false);
+    let document = document("http://127.0.0.1:8080", Publishing::ByToken);
     let mut found = BTreeSet::new();
     references(&document, &mut found);
     assert!(found.len() > 40, "{found:?}");
@@ -31,7 +31,7 @@ fn every_reference_leads_somewhere() {
 
 #[test]
 fn every_schema_is_used() {
-    let document = document("http://127.0.0.1:8080", false);
+    let document = document("http://127.0.0.1:8080", Publishing::ByToken);
     let mut found = BTreeSet::new();
     references(&document, &mut found);
     let schemas = document["components"]["schemas"].as_object().unwrap();
@@ -63,8 +63,9 @@ fn every_parameter_is_in_the_table() {
 
 #[test]
 fn a_server_with_tokens_asks_for_them() {
-    let security =
-        |is_open| document("http://a", is_open)["paths"]["/feeds/{feed}/items"]["post"]["security"].clone();
-    assert_eq!(security(false), json!([{ "token": [] }]));
-    assert_eq!(security(true), json!([{}, { "token": [] }]));
+    let security = |publishing| {
+        document("http://a", publishing)["paths"]["/feeds/{feed}/items"]["post"]["security"].clone()
+    };
+    assert_eq!(security(Publishing::ByToken), json!([{ "token": [] }]));
+    assert_eq!(security(Publishing::Open), json!([{}, { "token": [] }]));
 }

@@ -9,7 +9,7 @@ use hyper::body::{Body as _, Incoming};
 use super::limits::MAX_CONTENT;
 use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::attachments::{
-    Attachment, ItemGuard, Upload, UploadWriter, end, file_name, lock, max_size,
+    Attachment, ByteCounting, ItemGuard, Upload, UploadWriter, end, file_name, lock, max_size,
 };
 use crate::engine::request_body::{self, BodyReader, WholeBody};
 use crate::engine::{Engine, Feed};
@@ -101,7 +101,7 @@ async fn store_body(
     first: Bytes,
     body: &mut BodyReader,
 ) -> Result<(), RouteError> {
-    let mut writer = UploadWriter::open(engine.store.as_ref(), upload, false).await?;
+    let mut writer = UploadWriter::open(engine.store.as_ref(), upload, ByteCounting::AtOnce).await?;
     writer.push(first, engine.now()).await?;
     while let Some(piece) = body.next().await? {
         writer.push(piece, engine.now()).await?;

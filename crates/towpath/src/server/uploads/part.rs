@@ -11,7 +11,7 @@ use super::checksum::{self, Checksum};
 use super::wire::{EXPIRES, OFFSET};
 use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::Engine;
-use crate::engine::attachments::{Stage, Upload, UploadRow, UploadWriter, finish, max_size};
+use crate::engine::attachments::{ByteCounting, Stage, Upload, UploadRow, UploadWriter, finish, max_size};
 use crate::engine::request_body::BodyReader;
 use crate::server::item_response::insert;
 use crate::server::publish::check_room;
@@ -80,7 +80,8 @@ pub(super) async fn receive(engine: &Engine, mut upload: Upload, part: Part) -> 
         return Ok(upload);
     }
     let store = engine.store.as_ref();
-    let mut writer = UploadWriter::open(store, &mut upload, checksum.is_some()).await.map_err(in_use)?;
+    let counting = if checksum.is_some() { ByteCounting::AtEnd } else { ByteCounting::AtOnce };
+    let mut writer = UploadWriter::open(store, &mut upload, counting).await.map_err(in_use)?;
     let ended = loop {
         match body.next().await {
             Ok(Some(piece)) => {

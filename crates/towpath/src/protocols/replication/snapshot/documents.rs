@@ -16,7 +16,7 @@ use crate::document::prebuilt::{Document, Valid};
 use crate::engine::work::blocking;
 use crate::engine::{Engine, Feed, json_record};
 use crate::protocols::pages::read_range;
-use crate::protocols::replication::documents::{self, PageLookup};
+use crate::protocols::replication::documents::{self, PageLookup, PagePart};
 use crate::protocols::replication::stored::{self, Snapshot, SnapshotPageRecord};
 use crate::store_error::StoreError;
 
@@ -82,7 +82,7 @@ pub fn index_of(engine: &Engine, feed: &Feed, snapshot: &Snapshot) -> SnapshotIn
     }
 }
 
-/// Looks up a page of a snapshot; with `only_head`, its headers.
+/// Looks up a page of a snapshot; of it [`PagePart::Head`] only for a HEAD request.
 ///
 /// # Errors
 ///
@@ -92,7 +92,7 @@ pub(crate) async fn page(
     feed: &Arc<Feed>,
     id: u64,
     number: u64,
-    only_head: bool,
+    part: PagePart,
 ) -> Result<PageLookup, StoreError> {
     let store = engine.store.as_ref();
     let is_complete: Option<Snapshot> =
@@ -107,7 +107,7 @@ pub(crate) async fn page(
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(IMMUTABLE));
         headers
     };
-    if only_head {
+    if part == PagePart::Head {
         return Ok(PageLookup::Head(immutable(made.headers()), made.length));
     }
     let mut changes = Vec::new();

@@ -12,13 +12,14 @@ use super::super::text::{bytes, clip, count, foreign, number};
 use super::super::visit::Visit;
 use crate::config::TokenRight;
 use crate::document::route_error::RouteError;
+use crate::source::details::Details;
 use crate::source::poll_log::{self, PollRecord};
 use crate::source::status::{source_protocol, source_state};
 
 pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, RouteError> {
     let feed = &head.feed;
-    let with_details = visit.sees_details(feed.id().as_str());
-    let state = source_state(&visit.engine, feed, with_details).await?.unwrap_or_default();
+    let details = Details::shown_if(visit.sees_details(feed.id().as_str()));
+    let state = source_state(&visit.engine, feed, details).await?.unwrap_or_default();
     let protocol = source_protocol(&visit.engine, feed).await?;
     let (polled, mirrored) = (feed.config.polled(), feed.config.mirrored());
     let Some((source, address)) = polled.or(mirrored) else { return Ok(html! {}) };
@@ -28,7 +29,7 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
             div id="source" data-live="" {
                 dl class="fields sheet pad" {
                     dt { "Address" } dd { code { (foreign(&redact::url(address))) } @if let Some(protocol) = &protocol { ", followed by " (protocol) } }
-                    @if let Some(moved) = state.moved_to.as_ref().filter(|_| with_details) { dt { "Moved to" } dd { code { (foreign(&redact::url(moved))) } } }
+                    @if let Some(moved) = state.moved_to.as_ref().filter(|_| details.are_shown()) { dt { "Moved to" } dd { code { (foreign(&redact::url(moved))) } } }
                     @if polled.is_some() {
                         dt { "Polled every" } dd { (period(source.every())) }
                         dt { "Listing" } dd { @if source.complete { "complete: what is absent was removed" } @else { "a window: what is absent stays" } }
@@ -61,7 +62,7 @@ async fn polls(visit: &Visit, head: &FeedHead) -> Result<Markup, RouteError> {
         return Ok(html! {});
     }
     let records = poll_log::load(&visit.engine, &head.feed).await?;
-    let with_details = visit.sees_details(head.feed.id().as_str());
+    let details = Details::shown_if(visit.sees_details(head.feed.id().as_str()));
     Ok(html! {
         section {
             h2 { "Last polls" }
@@ -69,14 +70,14 @@ async fn polls(visit: &Visit, head: &FeedHead) -> Result<Markup, RouteError> {
                 div class="sheet" { table class="cardlike" {
                     caption class="hidden" { "Last polls, newest first" }
                     thead { tr { th scope="col" { "When" } th scope="col" class="number" { "Took" } th scope="col" class="number" { "Size" } th scope="col" { "Result" } th scope="col" class="number" { "Left out" } } }
-                    tbody { @for record in &records { (poll_row(visit, record, with_details)) } }
+                    tbody { @for record in &records { (poll_row(visit, record, details)) } }
                 } }
             }
         }
     })
 }
 
-fn poll_row(visit: &Visit, record: &PollRecord, with_details: bool) -> Markup {
+fn poll_row(visit: &Visit, record: &PollRecord, details: Details) -> Markup {
     let PollRecord { at, millis, new, updated, removed, left_out, .. } = record;
     html! {
         tr {
@@ -84,7 +85,7 @@ fn poll_row(visit: &Visit, record: &PollRecord, with_details: bool) -> Markup {
             td class="number" data-label="Took" { (number(*millis)) " ms" }
             td class="number" data-label="Size" { @match record.bytes { Some(size) => (bytes(size)), None => span class="soft" { "–" } } }
             td { @match &record.error {
-                Some((code, message)) if with_details => { span class="fail" { (code) } span class="why" { (foreign(&redact::text(message))) } },
+                Some((code, message)) if details.are_shown() => { span class="fail" { (code) } span class="why" { (foreign(&redact::text(message))) } },
                 Some(_) => span class="fail" { "failed" },
                 None if new + updated + removed == 0 => span class="soft" { "nothing changed" },
                 None => { (number(*new)) " new, " (number(*updated)) " changed, " (number(*removed)) " removed" },

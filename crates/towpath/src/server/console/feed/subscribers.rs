@@ -11,6 +11,7 @@ use crate::document::route_error::RouteError;
 use crate::protocols::smart::{Smart, WaitingReaders};
 use crate::protocols::websub::{HubState, SubscriberInfo};
 use crate::protocols::xmpp::subscribers::{self as xmpp, XmppSubscriber};
+use crate::source::details::Details;
 
 /// Most subscribers that the page lists.
 const ROWS: usize = 200;
@@ -34,11 +35,11 @@ fn waiting_readers(waiting: WaitingReaders, head: u64) -> Markup {
     }
 }
 
-async fn over_xmpp(visit: &Visit, head: &FeedHead, with_details: bool) -> Result<Markup, RouteError> {
+async fn over_xmpp(visit: &Visit, head: &FeedHead, details: Details) -> Result<Markup, RouteError> {
     let (entries, total) = xmpp::of_feed(&visit.engine, &head.feed, ROWS).await?;
     Ok(html! {
         @if total == 0 { p class="soft" { "Nobody has subscribed." } }
-        @else if !with_details { p { (count(total as u64, "subscriber")) "." } }
+        @else if !details.are_shown() { p { (count(total as u64, "subscriber")) "." } }
         @else {
             (xmpp_table(head, &entries))
             @if total > entries.len() { p class="soft" { "The first " (entries.len()) " of " (number(total as u64)) "." } }
@@ -70,7 +71,7 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
     let engine = &visit.engine;
     let feed = head.feed.id().as_str();
     let (entries, total) = HubState::of(engine).of_feed(&head.feed, ROWS);
-    let with_details = visit.sees_details(feed);
+    let details = Details::shown_if(visit.sees_details(feed));
     let waiting = Smart::of(engine).waiting(&head.feed);
     let everywhere = u64::try_from(engine.metrics.waiters.get()).unwrap_or(0);
     Ok(html! {
@@ -80,7 +81,7 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
                 p { "Another node of the cluster delivers, so its page lists them." }
             } @else if total == 0 {
                 p class="soft" { "Nobody has subscribed. A subscriber sends " code { "hub.mode=subscribe" } " to " code { (engine.base_url) "/feeds/" (feed) "/hub" } "." }
-            } @else if !with_details {
+            } @else if !details.are_shown() {
                 p { (count(total as u64, "subscriber")) ". " span class="soft" { "Sign in with a token that may publish to this feed to see them." } }
             } @else {
                 (table(visit, head, &entries))
@@ -92,7 +93,7 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
             (waiting_readers(waiting, head.head.seq))
             @if everywhere > (waiting.long_polls + waiting.streams) as u64 { p class="soft" { (count(everywhere, "reader")) " of all feeds together, on this node." } }
         }
-        @if engine.config.xmpp.is_some() { section id="xmpp" data-live="" { h2 { "XMPP" } (over_xmpp(visit, head, with_details).await?) } }
+        @if engine.config.xmpp.is_some() { section id="xmpp" data-live="" { h2 { "XMPP" } (over_xmpp(visit, head, details).await?) } }
         (sinks::of_feed(visit, feed).await?)
     })
 }

@@ -4,8 +4,16 @@ use maud::{Markup, html};
 
 use super::difference::{FieldDifference, Line, LineKind, side_by_side};
 
+/// Layout of a comparison.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::server::console) enum DifferenceLayout {
+    Inline,
+    /// Old and new side by side.
+    Columns,
+}
+
 /// Makes the comparison of two versions.
-pub(in crate::server::console) fn view(differences: &[FieldDifference], is_side_by_side: bool) -> Markup {
+pub(in crate::server::console) fn view(differences: &[FieldDifference], layout: DifferenceLayout) -> Markup {
     html! {
         @if differences.is_empty() { div class="note ok" { p { "The two versions say the same." } } }
         @for field in differences {
@@ -14,7 +22,10 @@ pub(in crate::server::console) fn view(differences: &[FieldDifference], is_side_
                 div class="sheet" tabindex="0" role="region" aria-label={ "Difference of " (field.name) } {
                     table class="diff" {
                         caption class="hidden" { "Difference of " (field.name) }
-                        @if is_side_by_side { (columns(&field.lines)) } @else { (inline(&field.lines)) }
+                        @match layout {
+                            DifferenceLayout::Columns => { (columns(&field.lines)) }
+                            DifferenceLayout::Inline => { (inline(&field.lines)) }
+                        }
                     }
                 }
                 @if field.is_cut { p class="soft small" { "The texts are too long to be compared whole." } }

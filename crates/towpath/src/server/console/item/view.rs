@@ -9,6 +9,7 @@ use super::super::layout::secret;
 use super::super::pretty::pretty;
 use super::super::text::{clip, foreign, name_of, plain};
 use super::super::visit::Visit;
+use super::difference_view::DifferenceLayout;
 use super::item_page::ItemPage;
 use super::{content, difference, difference_view};
 use crate::config::TokenRight;
@@ -150,17 +151,20 @@ fn risk(visit: &Visit, item: &Item) -> Markup {
 }
 
 fn comparison(visit: &Visit, page: &ItemPage, compared: &[difference::FieldDifference]) -> Markup {
-    let is_side = visit.query.get("layout") == Some("side");
-    let other = visit.query.with(&[("layout", if is_side { "" } else { "side" })]);
+    let (layout, other) = match visit.query.get("layout") {
+        Some("side") => (DifferenceLayout::Columns, ("", "Inline")),
+        _ => (DifferenceLayout::Inline, ("side", "Side by side")),
+    };
+    let (other, name) = (visit.query.with(&[("layout", other.0)]), other.1);
     let whole = visit.query.with(&[("with", ""), ("layout", "")]);
     let with = page.with.as_ref().map_or(0, |with| with.seq);
     html! {
         div class="row" {
             h2 { "From change " (with) " to " (page.shown.seq) }
-            a class="button" href=(other) { @if is_side { "Inline" } @else { "Side by side" } }
+            a class="button" href=(other) { (name) }
             a class="button" href=(whole) { "Whole version" }
         }
-        (difference_view::view(compared, is_side))
+        (difference_view::view(compared, layout))
     }
 }
 

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use towpath_proto::Item;
 
 use super::super::error_page::sign_in;
+use super::super::item::difference_view::DifferenceLayout;
 use super::super::item::{difference, difference_view};
 use super::super::layout::secret;
 use super::super::visit::Visit;
@@ -79,7 +80,7 @@ pub(super) fn preview(visit: &Visit, before: Option<&Item>, item: &Item) -> Mark
         section class="note ok" aria-label="Preview" {
             h2 { "Preview" }
             p { "Nothing is published yet. " @if before.is_some() { "This would change:" } @else { "This would be the first version:" } }
-            (difference_view::view(&difference::compare(before.unwrap_or(&empty), item), false))
+            (difference_view::view(&difference::compare(before.unwrap_or(&empty), item), DifferenceLayout::Inline))
             @if risk.is_flagged() { p class="risk" { "Readers would see a risk of " (format!("{:.2}", risk.score)) ": " (risk.reasons.join(", ")) "." } }
         }
     }

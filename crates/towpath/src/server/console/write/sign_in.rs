@@ -16,7 +16,7 @@ use crate::server::session::{COOKIE_NAME, LIFETIME, Sessions};
 pub(in crate::server::console) fn sign_in_page(visit: &Visit) -> Shown {
     match visit.session {
         Some(_) => see_other(&target(visit, visit.query.get("next").unwrap_or_default())).into(),
-        None => Shown::Page(page(visit, visit.query.get("next").unwrap_or_default(), false)),
+        None => Shown::Page(page(visit, visit.query.get("next").unwrap_or_default(), GivenToken::None)),
     }
 }
 
@@ -25,7 +25,7 @@ pub(super) fn sign_in(visit: &Visit, form: &FormData) -> Result<Shown, RouteErro
     let (token, next) = (form.text("token").trim(), form.text("next"));
     if visit.engine.tokens.load().name_of(token).is_none() {
         tracing::info!(client = %visit.peer.ip(), "refused to sign in: the token is not known");
-        return Ok(Shown::With(StatusCode::UNAUTHORIZED, page(visit, next, true)));
+        return Ok(Shown::With(StatusCode::UNAUTHORIZED, page(visit, next, GivenToken::Refused)));
     }
     let number = Sessions::of(&visit.engine).begin(token);
     let mut answer = see_other(&target(visit, next));
@@ -66,7 +66,15 @@ fn is_own(next: &str) -> bool {
         && next.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-fn page(visit: &Visit, next: &str, is_refused: bool) -> Page {
+/// Token that was given to the form before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GivenToken {
+    None,
+    Refused,
+}
+
+fn page(visit: &Visit, next: &str, given: GivenToken) -> Page {
+    let is_refused = given == GivenToken::Refused;
     let has_tokens = !visit.engine.tokens.load().is_empty();
     let body = html! {
         div class="title" { h1 { "Sign in" } }
