@@ -20,7 +20,7 @@ use crate::stop::{Stop, stopped};
 
 /// Interval of looking at the server.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// Difference of the clocks between two looks that is no jump: time servers slow a clock down, or hurry it.
+/// Difference of the clocks between two passes that is no jump: time servers slow a clock down, or hurry it.
 const SLACK: SignedDuration = SignedDuration::from_secs(1);
 
 /// Watches a part of the server, and tells the destinations what happens, until the server stops. While there is no
@@ -33,7 +33,7 @@ pub(crate) async fn run(
     stop: Stop,
 ) {
     let mut book = load(&engine, scope).await;
-    let mut last_look = None;
+    let mut last_pass = None;
     loop {
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
@@ -45,11 +45,11 @@ pub(crate) async fn run(
             continue;
         };
         let before = book.clone();
-        let look_at = (engine.now(), Instant::now());
-        if let Some(jump) = last_look.replace(look_at).and_then(|last| clock_jump(last, look_at)) {
+        let observed_at = (engine.now(), Instant::now());
+        if let Some(jump) = last_pass.replace(observed_at).and_then(|last| clock_jump(last, observed_at)) {
             book.shift(jump);
         }
-        look(&engine, &settings, scope, &mut book).await;
+        observe_into(&engine, &settings, scope, &mut book).await;
         if book != before {
             // Before anything is sent: after a crash it is sent again, not told anew.
             save(&engine, lease.as_ref(), scope, &book).await;
@@ -63,7 +63,7 @@ pub(crate) async fn run(
     show_open(&engine, scope, &AlertBook::default());
 }
 
-/// Returns how far the wall clock went ahead of the monotonic one between two looks, if it jumped.
+/// Returns how far the wall clock went ahead of the monotonic one between two passes, if it jumped.
 fn clock_jump(
     (wall_before, before): (Timestamp, Instant),
     (wall, now): (Timestamp, Instant),
@@ -81,7 +81,7 @@ fn show_open(engine: &Engine, scope: AlertScope, book: &AlertBook) {
     }
 }
 
-async fn look(engine: &Engine, settings: &AlertSettings, scope: AlertScope, book: &mut AlertBook) {
+async fn observe_into(engine: &Engine, settings: &AlertSettings, scope: AlertScope, book: &mut AlertBook) {
     let AlertSettings { config, senders } = settings;
     let timing = AlertTiming { wait: config.wait, pause: config.pause, repeat: config.repeat };
     let now = engine.now();

@@ -142,12 +142,12 @@ fn in_roles(
         let node = alerts::run(engine.clone(), alerts.clone(), None, AlertScope::Node, stop.clone());
         tasks.spawn(node.boxed());
     }
-    tasks.spawn(tell_alerts(engine.clone(), roles.clone(), alerts, stop.clone()).boxed());
+    tasks.spawn(run_alerts(engine.clone(), roles.clone(), alerts, stop.clone()).boxed());
     tasks
 }
 
 /// Tells of alerts, from the first configuration on that has `[alerts]`.
-async fn tell_alerts(engine: Arc<Engine>, roles: Arc<Roles>, mut alerts: LiveAlerts, stop: Stop) {
+async fn run_alerts(engine: Arc<Engine>, roles: Arc<Roles>, mut alerts: LiveAlerts, stop: Stop) {
     // In a cluster the lease would be held for nothing until then.
     let is_configured = tokio::select! {
         configured = alerts.wait_for(Option::is_some) => configured.is_ok(),

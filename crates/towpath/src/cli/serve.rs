@@ -72,7 +72,7 @@ impl ServeArgs {
         Ok(())
     }
 
-    fn kept(&self, config: &Config) -> Result<Option<KeptTree>, CliError> {
+    fn kept_tree(&self, config: &Config) -> Result<Option<KeptTree>, CliError> {
         let of_config = config.export.as_ref();
         let Some(place) = self.export.clone().or_else(|| of_config.map(|export| export.to.clone())) else {
             return Ok(None);
@@ -100,7 +100,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let settings = AlertSettings::of(&config, &config.base_url()).map_err(CliError::usage)?;
     let (new_alerts, alerts) = watch::channel(settings);
     warn_about(&config);
-    let kept = args.kept(&config)?;
+    let kept = args.kept_tree(&config)?;
     // Before the store is opened, which plans with its part of the descriptors.
     let deliveries = config.hub.connections + config.hub.slow_connections + pings::connections();
     let budget = DescriptorBudget::raise(config.server.fetches + deliveries);

@@ -224,7 +224,7 @@ impl Document {
     }
 
     /// Answers a GET or HEAD request, if that takes no compressing.
-    pub fn answer(&self, request: &HeaderMap) -> Option<Answer> {
+    pub fn respond(&self, request: &HeaderMap) -> Option<Answer> {
         if self.matches(request) {
             let headers = self.not_modified.clone();
             return Some(Answer { status: StatusCode::NOT_MODIFIED, headers, body: Bytes::new() });
@@ -242,8 +242,8 @@ impl Document {
 
     /// Answers a GET or HEAD request, compressing the body if nobody asked for that before. Takes time in
     /// the order of the body's length.
-    pub fn answer_compressing(&self, request: &HeaderMap) -> Answer {
-        if let Some(answer) = self.answer(request) {
+    pub fn respond_compressing(&self, request: &HeaderMap) -> Answer {
+        if let Some(answer) = self.respond(request) {
             return answer;
         }
         let Some(coding) = encoding::choose(request.get(ACCEPT_ENCODING)) else { return self.whole() };
@@ -294,7 +294,7 @@ pub(crate) fn answer_head(mut headers: HeaderMap, length: u64, request: &HeaderM
         headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
     }
     let document = Document::new(Bytes::new(), headers, Valid::UntilReplaced).dated_by_its_changes();
-    let mut answer = document.answer_compressing(request);
+    let mut answer = document.respond_compressing(request);
     let coded_tag = document.coded_tag.as_ref();
     if answer.status != StatusCode::OK {
         return answer;
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn if_none_match() {
         let document = document("{}", "\"a,b\"");
-        let status = |value: &str| document.answer(&asked(IF_NONE_MATCH, value)).unwrap().status.as_u16();
+        let status = |value: &str| document.respond(&asked(IF_NONE_MATCH, value)).unwrap().status.as_u16();
         for hit in
             ["\"a,b\"", "W/\"a,b\"", "*", "\"x\", \"a,b\"", "\"x\",, ,\"a,b\",", "W/\"x\",W/\"a,b\",\"y\""]
         {
@@ -407,7 +407,7 @@ mod tests {
         for miss in ["\"a\"", "a,b", "", "\"x\", \"y\"", "\"a,b", "\"\""] {
             assert_eq!(status(miss), 200, "{miss}");
         }
-        let answer = document.answer(&asked(IF_NONE_MATCH, "*")).unwrap();
+        let answer = document.respond(&asked(IF_NONE_MATCH, "*")).unwrap();
         assert!(answer.body.is_empty() && answer.headers.contains_key(ETAG));
     }
 
@@ -418,7 +418,7 @@ mod tests {
             let headers = HeaderMap::from_iter([(LAST_MODIFIED, HeaderValue::from_static(time))]);
             Document::new(Bytes::from_static(b"x"), headers, Valid::Immutable)
         };
-        let status = |document: Document| document.answer(&asked(IF_MODIFIED_SINCE, time)).unwrap().status;
+        let status = |document: Document| document.respond(&asked(IF_MODIFIED_SINCE, time)).unwrap().status;
         assert_eq!(status(made()), StatusCode::NOT_MODIFIED);
         assert_eq!(status(made().dated_by_its_changes()), StatusCode::OK);
     }
@@ -428,27 +428,27 @@ mod tests {
         let text = "a long text that compresses well ".repeat(100);
         let document = document(&text, "\"e\"");
         let gzip = asked(ACCEPT_ENCODING, "gzip");
-        assert!(document.answer(&gzip).is_none());
-        let answer = document.answer_compressing(&gzip);
+        assert!(document.respond(&gzip).is_none());
+        let answer = document.respond_compressing(&gzip);
         assert_eq!(answer.headers[CONTENT_ENCODING], "gzip");
         assert_eq!(answer.headers[ETAG], "W/\"e\"");
         assert!(answer.body.len() < text.len() / 5);
-        assert_eq!(document.answer(&gzip).unwrap().body, answer.body);
-        assert_eq!(document.answer(&HeaderMap::new()).unwrap().body, text);
+        assert_eq!(document.respond(&gzip).unwrap().body, answer.body);
+        assert_eq!(document.respond(&HeaderMap::new()).unwrap().body, text);
     }
 
     #[test]
     fn a_tag_of_what_a_document_says_stays_in_every_coding() {
         let document = document(&"a long text ".repeat(100), "\"e\"").with_one_tag();
-        assert_eq!(document.answer_compressing(&asked(ACCEPT_ENCODING, "gzip")).headers[ETAG], "\"e\"");
+        assert_eq!(document.respond_compressing(&asked(ACCEPT_ENCODING, "gzip")).headers[ETAG], "\"e\"");
     }
 
     #[test]
     fn a_document_weighs_the_same_after_it_was_compressed() {
         let document = document(&"a long text that compresses well ".repeat(100), "\"e\"");
         let before = document.weight();
-        document.answer_compressing(&asked(ACCEPT_ENCODING, "gzip"));
-        document.answer_compressing(&asked(ACCEPT_ENCODING, "br"));
+        document.respond_compressing(&asked(ACCEPT_ENCODING, "gzip"));
+        document.respond_compressing(&asked(ACCEPT_ENCODING, "br"));
         assert_eq!(document.weight(), before);
     }
 

@@ -19,12 +19,12 @@ use crate::document::route_error::RouteError;
 ///
 /// A panic while compressing.
 pub(crate) async fn respond(document: Arc<Document>, request: &HeaderMap) -> Result<Answer, RouteError> {
-    if let Some(answer) = document.answer(request) {
+    if let Some(answer) = document.respond(request) {
         return Ok(answer);
     }
     // The closure runs on another thread and must own what it reads.
     let headers = request.clone();
-    let compressed = blocking(move || document.answer_compressing(&headers)).await;
+    let compressed = blocking(move || document.respond_compressing(&headers)).await;
     compressed.map_err(|e| RouteError::internal(e.to_string()))
 }
 

@@ -24,10 +24,10 @@ impl ChangedFeeds {
     /// Collects the appends to all feeds, while it is on. It stays for the life of the store.
     pub(crate) fn of(engine: &Engine) -> Arc<Self> {
         let changes = Arc::new(Self::default());
-        let noted = changes.clone();
+        let marked = changes.clone();
         engine.store.on_append(Arc::new(move |id: &FeedId, _: &Appended| {
-            if noted.is_on.load(Ordering::Acquire) {
-                noted.note([id.clone()]);
+            if marked.is_on.load(Ordering::Acquire) {
+                marked.mark([id.clone()]);
             }
         }));
         changes
@@ -38,8 +38,8 @@ impl ChangedFeeds {
         self.is_on.store(is_on, Ordering::Release);
     }
 
-    /// Notes feeds as changed.
-    pub(crate) fn note(&self, feeds: impl IntoIterator<Item = FeedId>) {
+    /// Marks feeds as changed.
+    pub(crate) fn mark(&self, feeds: impl IntoIterator<Item = FeedId>) {
         self.feeds.lock().extend(feeds);
         self.changed.notify_one();
     }

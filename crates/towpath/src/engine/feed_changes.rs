@@ -160,9 +160,9 @@ impl Engine {
         }
         drop(all_removed);
         if !(changes.added.is_empty() && changes.changed.is_empty() && changes.removed.is_empty()) {
-            self.tell_feed_change();
+            self.announce_feed_change();
         }
-        self.tell_removed(&removed);
+        self.call_removal_hooks(&removed);
         changes
     }
 
@@ -184,7 +184,7 @@ impl Engine {
         if old.cors_origins != new.cors_origins {
             self.cors.store(Arc::new(self.cors_policy()));
             // Prebuilt documents have the headers of the earlier policy, and so has a static tree's configuration.
-            self.tell_feed_change();
+            self.announce_feed_change();
         }
     }
 
@@ -196,16 +196,16 @@ impl Engine {
         });
     }
 
-    /// Tells those who wait for these feeds that they were removed.
-    pub(super) fn tell_removed(&self, feeds: &[Arc<Feed>]) {
+    /// Calls the hooks of these feeds, which were removed.
+    pub(super) fn call_removal_hooks(&self, feeds: &[Arc<Feed>]) {
         let hooks = self.removal_hooks.get().copied().unwrap_or_default();
         for feed in feeds {
             hooks.iter().for_each(|hook| hook(self, feed));
         }
     }
 
-    /// Tells tasks and documents that feeds were added, changed or removed.
-    pub(super) fn tell_feed_change(&self) {
+    /// Announces to tasks and documents that feeds were added, changed or removed.
+    pub(super) fn announce_feed_change(&self) {
         // Documents show titles and lists of feeds. They are made again from the log when they are asked for.
         self.documents.clear();
         self.feed_changes.send_modify(|number| *number += 1);

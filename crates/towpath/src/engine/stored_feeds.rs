@@ -134,14 +134,14 @@ impl Engine {
         }
         self.feeds.insert(feed);
         self.removed.write().remove(&id);
-        self.tell_feed_change();
+        self.announce_feed_change();
     }
 
     fn hide_feed(&self, id: &FeedId, removed: RemovedFeed) {
         self.removed.write().insert(id.clone(), removed);
         let feed = self.feeds.remove(id);
-        self.tell_feed_change();
-        self.tell_removed(feed.as_slice());
+        self.announce_feed_change();
+        self.call_removal_hooks(feed.as_slice());
     }
 }
 
@@ -226,7 +226,7 @@ async fn take_over(engine: &Engine, config: &Arc<FeedConfig>) -> Result<(), Stor
     if feed.head.fetch_max(head.seq, Ordering::AcqRel) < head.seq {
         feed.set_last_append(engine.now(), head.modified);
         feed.set_live(head.live);
-        engine.tell_feed_change();
+        engine.announce_feed_change();
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ const OF_FILES: [(&str, &str); 3] = [
 ];
 
 /// Headers of documents with one kind of path.
-struct Class {
+struct DocumentClass {
     /// Paths, as a regular expression.
     paths: String,
     /// Paths with placeholders, as the header files of hosts have them.
@@ -33,15 +33,15 @@ struct Class {
 }
 
 /// Every kind of document whose headers follow from its path.
-fn classes() -> Vec<Class> {
-    let class = |paths: &str, patterns: &[&str], media_type: &str, cache| Class {
+fn classes() -> Vec<DocumentClass> {
+    let class = |paths: &str, patterns: &[&str], media_type: &str, cache| DocumentClass {
         paths: paths.to_owned(),
         patterns: patterns.iter().map(|&pattern| pattern.to_owned()).collect(),
         media_type: media_type.to_owned(),
         cache,
         is_index: false,
     };
-    let index = |class: Class| Class { is_index: true, ..class };
+    let index = |class: DocumentClass| DocumentClass { is_index: true, ..class };
     let mut classes = vec![
         class(
             r"/(?:diff/[^.]+\.json|archive/[^/]+/index\.json|healthz\.json|\.well-known/diffdelta\.json)",

@@ -121,7 +121,7 @@ impl TreeKeeper {
                     }
                     // The global feed may show the exported changes a moment later only, so another round follows.
                     if summary.feeds > 0 || !late.is_empty() {
-                        self.changes.note(late);
+                        self.changes.mark(late);
                     }
                     // Before waiting for changes: appends meanwhile go into one export.
                     tokio::time::sleep(self.kept.every).await;
@@ -129,9 +129,9 @@ impl TreeKeeper {
                 Err(e) => {
                     self.engine.metrics.exports_failed.inc();
                     if let ExportedFeeds::These(ids) = which {
-                        self.changes.note(ids);
+                        self.changes.mark(ids);
                     }
-                    self.changes.note(taken);
+                    self.changes.mark(taken);
                     tokio::time::sleep(backoff.failed(&e)).await;
                     continue;
                 }

@@ -41,7 +41,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
         let feeds = engine.feeds().into_iter().filter(|feed| feed.config.log.is_bounded());
         let feeds: Vec<Arc<Feed>> = feeds.collect();
         for feed in &feeds {
-            let done = let_go(engine, feed, lease, &stop).await;
+            let done = remove_old_versions(engine, feed, lease, &stop).await;
             pages::report(engine, feed, "let go of old versions", done);
         }
         let grace = |feed: &Arc<Feed>| feed.config.retention.map(|retention| retention.grace);
@@ -92,7 +92,12 @@ async fn free_up_to(engine: &Engine, feed: &Feed, lease: &Lease, stop: &Stop) ->
     Ok(free.min(counted))
 }
 
-async fn let_go(engine: &Engine, feed: &Feed, lease: &Lease, stop: &Stop) -> Result<(), StoreError> {
+async fn remove_old_versions(
+    engine: &Engine,
+    feed: &Feed,
+    lease: &Lease,
+    stop: &Stop,
+) -> Result<(), StoreError> {
     let store = engine.store.as_ref();
     let due = due(engine, feed, engine.now()).await?;
     let mut head = store.head(feed.id()).await?;

@@ -22,9 +22,9 @@ const AGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wakes [`run`] after a write.
 #[derive(Default)]
-struct Written(Notify);
+struct RemoteWriteSignal(Notify);
 
-impl Written {
+impl RemoteWriteSignal {
     fn of(engine: &Engine) -> &Self {
         engine.extensions.get_or_insert_with(Self::default)
     }
@@ -39,7 +39,7 @@ pub(super) fn on_table_write(engine: &Arc<Engine>, table: Table, key: &[u8]) {
         Table::Sources | Table::Documents | Table::Leases => false,
     };
     if needs_reading {
-        Written::of(engine).0.notify_one();
+        RemoteWriteSignal::of(engine).0.notify_one();
     }
 }
 
@@ -96,7 +96,7 @@ async fn apply(engine: &Arc<Engine>, stop: &Stop) {
             websub::apply_remote(engine).await,
         ];
         tokio::select! {
-            () = Written::of(engine).0.notified() => {}
+            () = RemoteWriteSignal::of(engine).0.notified() => {}
             () = tokio::time::sleep(RETRY), if done.contains(&false) => {}
             () = stopped(stop) => {}
         }

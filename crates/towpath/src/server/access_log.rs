@@ -135,7 +135,7 @@ impl AccessRecord {
             target: ACCESS_TARGET,
             client = %self.client,
             method = %self.method,
-            path = target.map(shown),
+            path = target.map(redacted),
             http = ?self.version,
             route = self.route.name(),
             status = self.status,
@@ -154,7 +154,7 @@ impl Drop for AccessRecord {
 }
 
 /// Returns a path with its query, without values of unknown parameters.
-fn shown(target: &PathAndQuery) -> String {
+fn redacted(target: &PathAndQuery) -> String {
     let Some(query) = target.query() else { return target.path().to_owned() };
     let parameters = query.split('&').map(|parameter| match parameter.split_once('=') {
         Some((name, value)) if SHOWN_PARAMETERS.contains(&name) => format!("{name}={value}"),
@@ -182,7 +182,7 @@ mod tests {
             ("/feeds/a/items?link=hush&since=1", "/feeds/a/items?link=…&since=1"),
             ("/x?hush", "/x?…"),
         ] {
-            assert_eq!(shown(&target.parse().unwrap()), text);
+            assert_eq!(redacted(&target.parse().unwrap()), text);
         }
     }
 

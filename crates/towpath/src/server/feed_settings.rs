@@ -23,7 +23,7 @@ const MAX_SETTINGS: usize = 64 << 10;
 const MAX_REASON: usize = 500;
 
 /// Makes, changes or removes a feed.
-pub(super) async fn answer(
+pub(super) async fn respond(
     engine: &Engine,
     peer: SocketAddr,
     feed: &str,

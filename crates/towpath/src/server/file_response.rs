@@ -25,7 +25,7 @@ pub(super) fn respond<B>(
     request: &Request<B>,
 ) -> Result<Routed, RouteError> {
     let head = Document::uncoded(Bytes::new(), headers, Valid::UntilReplaced).dated_by_its_changes();
-    let mut answer = head.answer_compressing(request.headers());
+    let mut answer = head.respond_compressing(request.headers());
     if answer.status != StatusCode::OK {
         return Ok(answer.into());
     }

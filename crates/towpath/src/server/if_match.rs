@@ -41,6 +41,6 @@ pub(super) fn check(answer: Answer, asked: impl FnOnce() -> Option<IfMatch>) -> 
     }
     match asked().map_or(Ok(()), |condition| condition.check(&answer.headers)) {
         Ok(()) => answer,
-        Err(e) => Problem::from(e).answer(),
+        Err(e) => Problem::from(e).response(),
     }
 }

@@ -141,7 +141,7 @@ pub(super) async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(
     }
     let request = head.request();
     let is_head = request.method() == Method::HEAD;
-    let answer = answer(engine.clone(), peer, &request);
+    let answer = respond_with_refusal(engine.clone(), peer, &request);
     let sent = timeout(WRITE_TIME, stream.write_all(&encode(&answer, engine, is_head))).await;
     if let Ok(Ok(())) = sent {
         // It may have gone already.
@@ -150,7 +150,7 @@ pub(super) async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Makes the page or the problem document for a request whose head is too long.
-pub(super) fn answer<B>(engine: Arc<Engine>, peer: SocketAddr, request: &Request<B>) -> Answer {
+pub(super) fn respond_with_refusal<B>(engine: Arc<Engine>, peer: SocketAddr, request: &Request<B>) -> Answer {
     let detail = format!(
         "the address and the header fields of this request are longer than {} KiB, or there are more than {MAX_COUNT} header \
          fields; shorten the search, or remove this site's cookies",
@@ -159,7 +159,7 @@ pub(super) fn answer<B>(engine: Arc<Engine>, peer: SocketAddr, request: &Request
     let error = RouteError::new(RouteErrorKind::HeadTooLarge, detail);
     match console::Refused::of(peer, request) {
         Some(refused) => refused.page(engine, error),
-        None => Problem::from(error).answer(),
+        None => Problem::from(error).response(),
     }
 }
 

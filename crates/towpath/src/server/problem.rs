@@ -31,7 +31,7 @@ pub struct Problem {
 
 impl Problem {
     /// Makes the response.
-    pub fn answer(&self) -> Answer {
+    pub fn response(&self) -> Answer {
         let title = self.status.canonical_reason().unwrap_or(CHECKSUM_MISMATCH);
         let mut body = json!({
             "type": format!("urn:towpath:problem:{}", self.code),
@@ -62,8 +62,8 @@ impl Problem {
     }
 
     /// Makes the response as plain text, which WebSub asks of hubs (section 5.1.2).
-    pub(super) fn answer_as_text(&self) -> Answer {
-        let mut answer = self.answer();
+    pub(super) fn text_response(&self) -> Answer {
+        let mut answer = self.response();
         answer.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         answer.body = Bytes::from(format!("{}\n", self.detail));
         answer
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_problem_is_an_rfc_9457_document() {
-        let answer = Problem::from(RouteError::method("GET, HEAD")).answer();
+        let answer = Problem::from(RouteError::method("GET, HEAD")).response();
         assert_eq!(answer.status, 405);
         assert_eq!(answer.headers[ALLOW], "GET, HEAD");
         assert_eq!(answer.headers[CONTENT_TYPE], "application/problem+json");
@@ -161,7 +161,7 @@ mod tests {
         let retry_after = std::time::Duration::from_secs(7);
         let error = WriteError::Refused { reason: "no connection".into(), retry_after };
         let error = StoreError::from(error);
-        let answer = Problem::from(error).answer();
+        let answer = Problem::from(error).response();
         assert_eq!(
             (answer.status, &answer.headers[RETRY_AFTER]),
             (StatusCode::SERVICE_UNAVAILABLE, &"7".parse().unwrap())
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_told_to_come_back() {
-        let answer =
-            Problem::from(StoreError::from(WriteError::Storage { reason: "no space left".into() })).answer();
+        let answer = Problem::from(StoreError::from(WriteError::Storage { reason: "no space left".into() }))
+            .response();
         assert_eq!(answer.status, 503);
         assert!(answer.headers.contains_key(RETRY_AFTER));
     }

@@ -65,7 +65,7 @@ pub(super) fn cut(answer: Answer, asked: impl FnOnce() -> Option<AskedPart>) -> 
     match asked().map_or(Ok(None), |asked| asked.within(length, tag)) {
         Ok(None) => whole(answer),
         Ok(Some((first, last))) => part(answer, first, last),
-        Err(e) => Problem::from(e).answer(),
+        Err(e) => Problem::from(e).response(),
     }
 }
 

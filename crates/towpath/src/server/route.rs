@@ -36,7 +36,7 @@ use crate::server::{
 use crate::stop::Stop;
 
 /// Answers a request that the fast path did not answer.
-pub(crate) async fn answer(
+pub(crate) async fn respond(
     engine: Arc<Engine>,
     peer: SocketAddr,
     mut request: Request<Incoming>,
@@ -45,10 +45,10 @@ pub(crate) async fn answer(
     engine.metrics.routed.inc();
     session::authorize(&engine, &mut request);
     if let Err(error) = expensive::charge_guess(&engine, peer, request.headers()) {
-        return Problem::from(error).answer().into();
+        return Problem::from(error).response().into();
     }
     if let Some(page) = PageAddress::of(&request) {
-        return page_answer(engine, peer, page, request).await;
+        return respond_with_page(engine, peer, page, request).await;
     }
     // Before `dispatch`, which consumes the request.
     let browser = Refused::of(peer, &request);
@@ -58,7 +58,7 @@ pub(crate) async fn answer(
     let publish_origin = PublishOrigin::of(&engine, &request);
     let mut routed = match (admit_and_dispatch(&engine, peer, request, &stop).await, browser) {
         (Ok(routed), _) => routed,
-        (Err(error), None) => Problem::from(error).answer().into(),
+        (Err(error), None) => Problem::from(error).response().into(),
         (Err(error), Some(browser)) => {
             engine.metrics.refused.inc();
             // The page is for the one who looks: no other site may read it.
@@ -106,7 +106,7 @@ async fn admit_and_dispatch(
 }
 
 /// Answers with a page. Pages are made for each request, so they count against the rate limit.
-async fn page_answer(
+async fn respond_with_page(
     engine: Arc<Engine>,
     peer: SocketAddr,
     page: PageAddress,
@@ -118,11 +118,11 @@ async fn page_answer(
             engine.metrics.refused.inc();
             return match Refused::of(peer, &request) {
                 Some(browser) => browser.page(engine.clone(), error).into(),
-                None => Problem::from(error).answer().into(),
+                None => Problem::from(error).response().into(),
             };
         }
     };
-    let answer = console::answer(engine.clone(), peer, page, request).await;
+    let answer = console::respond(engine.clone(), peer, page, request).await;
     if answer.status.as_u16() >= 400 {
         engine.metrics.refused.inc();
     }
@@ -157,14 +157,14 @@ async fn dispatch(
     }
     match segments.as_slice() {
         ["feeds", feed, "uploads", id @ ..] => {
-            Ok(uploads::answer(engine, peer, feed, id.first().copied(), request).await.into())
+            Ok(uploads::respond(engine, peer, feed, id.first().copied(), request).await.into())
         }
         ["feeds", "events"] if request.method() == Method::GET && is_for_many(request.uri().query()) => {
             let routed = Routed::Streamed(many_events(engine, &request, stop).await?);
             // Private feeds may be among them.
             Ok(unshared(routed))
         }
-        ["sinks", rest @ ..] => Ok(sinks::answer(engine, peer, rest, &request).await?.into()),
+        ["sinks", rest @ ..] => Ok(sinks::respond(engine, peer, rest, &request).await?.into()),
         ["feeds", feed, "callback"] => Ok(hub::callback(engine, feed, request).await?.into()),
         segments if is_read => dispatch_read(engine, peer, segments, request, stop).await,
         segments => dispatch_write(engine, peer, segments, methods, request).await,
@@ -183,7 +183,7 @@ async fn dispatch_write(
         (&Method::POST, ["feeds", feed, "items"]) => publish::post(engine, peer, feed, request).await?,
         (_, ["feeds", feed, "items", id]) => items::item(engine, peer, feed, id, request).await?,
         (&Method::PUT | &Method::DELETE, ["feeds", feed]) => {
-            feed_settings::answer(engine, peer, feed, request).await?
+            feed_settings::respond(engine, peer, feed, request).await?
         }
         (&Method::POST, ["feeds", feed, "snapshots"]) => {
             replication::make(engine, peer, feed, &request).await?
@@ -194,7 +194,7 @@ async fn dispatch_write(
         (&Method::POST, ["feeds", feed, "hub"]) => {
             let client = client_address(peer, request.headers(), &engine.server.load().trusted_proxies);
             let answer = hub::hub(engine, client, feed, request).await;
-            answer.unwrap_or_else(|error| Problem::from(error).answer_as_text())
+            answer.unwrap_or_else(|error| Problem::from(error).text_response())
         }
         // Forms are answered before.
         _ => return Err(RouteError::method(methods)),

@@ -39,7 +39,7 @@ impl Routed {
         match self {
             Self::Answer(answer) => respond(answer),
             Self::Streamed(response) => response,
-            Self::LongPoll(poll) => respond(poll.answer(stop).await),
+            Self::LongPoll(poll) => respond(poll.respond(stop).await),
         }
     }
 }

@@ -143,7 +143,7 @@ impl Service<Request<Incoming>> for HttpService {
         let (min_held, began) = (self.min_held, Instant::now());
         let (condition, asked) = (IfMatch::of(&request), AskedPart::of(&request));
         let span = spans::request(&request, route.name());
-        let answer = route::answer(engine.clone(), self.peer, request, stop.clone());
+        let answer = route::respond(engine.clone(), self.peer, request, stop.clone());
         let responding = async move {
             let routed = pin!(answer).await.map_answer(|answer| if_match::check(answer, || condition));
             let routed = routed.map_answer(|answer| range::cut(answer, || asked));
@@ -215,7 +215,7 @@ fn within(memory: &Arc<ResponseMemory>, min_held: usize, routed: Routed) -> Rout
         if memory.refuses(&answer.body, min_held) {
             let busy =
                 RouteError::busy("too many responses wait for slow clients ([server] response_mib); retry");
-            return Problem::from(busy).answer();
+            return Problem::from(busy).response();
         }
         Answer { body: memory.hold_from(min_held, answer.body), ..answer }
     })
@@ -228,12 +228,12 @@ impl HttpService {
         if !has_one_host(request) {
             let problem =
                 RouteError::bad_request("an HTTP/1.1 request has one Host header (RFC 9112, section 3.2)");
-            return Some(Problem::from(problem).answer());
+            return Some(Problem::from(problem).response());
         }
         let ConnectionWorker { engine, browser_policy, .. } = &*self.worker;
         let may_publish = || PublishOrigin::of(engine, request).is_some();
         let error = browser_policy.check(request, &engine.cors, may_publish).err()?;
-        Some(Problem::from(error).answer())
+        Some(Problem::from(error).response())
     }
 
     /// The fast path: a document in memory that needs no compression.
@@ -251,7 +251,7 @@ impl HttpService {
         if !document.is_acceptable(request.headers()) {
             return None;
         }
-        let mut answer = document.answer(request.headers())?;
+        let mut answer = document.respond(request.headers())?;
         if let Some(origin) = request.headers().get(ORIGIN) {
             self.worker.engine.cors.load().add_for(Some(origin), &mut answer.headers);
         }

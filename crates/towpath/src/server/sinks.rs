@@ -22,7 +22,7 @@ use crate::sink::orders::{self, Order};
 const MAX_LETTERS: usize = 1000;
 
 /// Answers `/sinks` and what is below it.
-pub(crate) async fn answer<B>(
+pub(crate) async fn respond<B>(
     engine: &Engine,
     peer: SocketAddr,
     segments: &[&str],
@@ -49,7 +49,7 @@ pub(crate) async fn answer<B>(
                 "resume" => Order::Resume,
                 _ => Order::Resend,
             };
-            orders::give(engine, &sink, given).await?;
+            orders::place(engine, &sink, given).await?;
             tracing::info!(sink = name, token = %sender, order, "an order for a sink");
             answer_json(&engine.sink_status(&sink).await?)
         }

@@ -35,7 +35,7 @@ impl ChangedFeeds {
     }
 
     /// Adds feeds.
-    pub(super) fn note(&self, feeds: impl IntoIterator<Item = FeedId>) {
+    pub(super) fn add(&self, feeds: impl IntoIterator<Item = FeedId>) {
         self.feeds.lock().extend(feeds);
         self.changed.notify_one();
     }
@@ -77,7 +77,7 @@ impl AppendCollector {
             engine.store.on_append(Arc::new(move |id: &FeedId, _: &Appended| {
                 for (sink, changes) in sinks.load().iter() {
                     if changes.is_read.load(Ordering::Acquire) && sink.config.has_feed(id.as_str()) {
-                        changes.note([id.clone()]);
+                        changes.add([id.clone()]);
                     }
                 }
             }));

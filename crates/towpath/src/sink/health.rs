@@ -1,4 +1,4 @@
-//! Notes what a sink does, for status, metrics and the log.
+//! Records what a sink does, for status, metrics and the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use towpath_proto::change::Seq;
 use crate::engine::sinks::{SinkEntry, SinkOutage, SinkRecord, SinkState};
 use crate::wall_clock;
 
-/// Observer of a sink's writer and of its source. Clones note for the same sink.
+/// Observer of a sink's writer and of its source. Clones record for the same sink.
 #[derive(Clone)]
 pub(super) struct SinkHealth {
     sink: Arc<SinkEntry>,
@@ -32,7 +32,7 @@ impl SinkHealth {
         self.is_resending.store(is_resending, Ordering::Relaxed);
     }
 
-    /// Notes a failure and the wait after it; logs it unless it is the same as the last one.
+    /// Records a failure and the wait after it; logs it unless it is the same as the last one.
     pub(super) fn failed(&self, state: SinkState, message: &str, wait: Option<Duration>) {
         let message = redact::text(message);
         let name = &self.sink.config.name;
@@ -52,7 +52,7 @@ impl SinkHealth {
         });
     }
 
-    /// Notes that the sink works.
+    /// Records that the sink works.
     fn works(&self, change: impl FnOnce(&mut SinkRecord)) {
         self.is_source_failing.store(false, Ordering::Relaxed);
         self.sink.update(|record| {
@@ -64,19 +64,19 @@ impl SinkHealth {
         });
     }
 
-    /// Notes that everything was delivered.
+    /// Records that everything was delivered.
     pub(super) fn caught_up(&self) {
         self.works(|_| {});
     }
 
-    /// Notes up to where the destination has an own feed.
-    pub(super) fn note_position(&self, feed: &FeedId, seq: Seq) {
+    /// Records up to where the destination has an own feed.
+    pub(super) fn record_position(&self, feed: &FeedId, seq: Seq) {
         self.sink.update(|record| {
             record.positions.insert(feed.to_string(), seq.to_string());
         });
     }
 
-    /// Notes that the source answers; an error of the destination stays.
+    /// Records that the source answers; an error of the destination stays.
     pub(super) fn source_answers(&self) {
         let record = self.sink.record();
         let is_idle = record.state == SinkState::Starting && record.error.is_none();
@@ -85,7 +85,7 @@ impl SinkHealth {
         }
     }
 
-    /// Notes a message about the source.
+    /// Records a message about the source.
     pub(super) fn follow_notice(&self, notice: FollowNotice) {
         let name = &self.sink.config.name;
         match notice {
@@ -126,14 +126,14 @@ impl SinkObserver for SinkHealth {
                 record.last_delivery = Some(wall_clock::now());
             }
             if !is_resending {
-                note_positions(&self.sink, batch, record);
+                record_positions(&self.sink, batch, record);
             }
         });
     }
 }
 
-/// Notes the positions that a batch reaches: of an own feed the checkpoint's, else those of the last changes.
-fn note_positions(sink: &SinkEntry, batch: &SinkBatch, record: &mut SinkRecord) {
+/// Records the positions that a batch reaches: of an own feed the checkpoint's, else those of the last changes.
+fn record_positions(sink: &SinkEntry, batch: &SinkBatch, record: &mut SinkRecord) {
     if sink.config.url.is_none() {
         let feed = batch.source.strip_prefix(&format!("{}/", sink.config.name));
         let kept = batch.checkpoint.as_ref().and_then(|kept| serde_json::from_slice::<Value>(kept).ok());

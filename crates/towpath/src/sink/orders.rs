@@ -40,12 +40,12 @@ pub(super) async fn save(
     Ok(())
 }
 
-/// Gives an order. Giving it twice changes nothing more.
+/// Places an order. Placing it twice changes nothing more.
 ///
 /// # Errors
 ///
 /// [`StoreError`] if the sink's record of orders cannot be read or written.
-pub(crate) async fn give(engine: &Engine, sink: &SinkEntry, order: Order) -> Result<(), StoreError> {
+pub(crate) async fn place(engine: &Engine, sink: &SinkEntry, order: Order) -> Result<(), StoreError> {
     let mut control = load(engine, sink).await?;
     match order {
         Order::Pause => (control.paused, control.reason) = (true, None),

@@ -81,7 +81,7 @@ impl OwnFeeds {
     pub(super) async fn copy(&mut self, stop: &Stop) -> Result<(), CopyError> {
         self.changes.start();
         let mut reloads = self.engine.feed_changes();
-        self.note_unsent();
+        self.add_unsent();
         let copied = tokio::select! {
             // Interrupted wherever it is: what was not applied is read again.
             copied = self.copy_changes(&mut reloads) => copied,
@@ -91,11 +91,11 @@ impl OwnFeeds {
         copied
     }
 
-    /// Notes the feeds of which nothing was sent in this attempt.
-    fn note_unsent(&self) {
+    /// Adds the feeds of which nothing was sent in this attempt.
+    fn add_unsent(&self) {
         let feeds = self.engine.feeds().into_iter().filter(|feed| !feed.is_filter());
         let ours = feeds.map(|feed| feed.id().clone()).filter(|id| self.sink.config.has_feed(id.as_str()));
-        self.changes.note(ours.filter(|id| !self.sent.contains_key(id)));
+        self.changes.add(ours.filter(|id| !self.sent.contains_key(id)));
     }
 
     async fn copy_changes(&mut self, reloads: &mut watch::Receiver<u64>) -> Result<(), CopyError> {
@@ -105,7 +105,7 @@ impl OwnFeeds {
             for feed in self.changes.take() {
                 if self.copy_feed(&feed).await? {
                     // After the other feeds: a long log must not hold them up.
-                    self.changes.note([feed]);
+                    self.changes.add([feed]);
                     has_more = true;
                 }
             }
@@ -118,7 +118,7 @@ impl OwnFeeds {
             tokio::select! {
                 () = self.changes.changed() => {}
                 // A feed that came with a log may never be appended to.
-                _ = reloads.changed() => self.note_unsent(),
+                _ = reloads.changed() => self.add_unsent(),
                 // The destination may fail for good while nothing is written to it.
                 failure = self.opener.failed() => return Err(failure.into()),
             }
@@ -173,7 +173,7 @@ impl OwnFeeds {
         })?;
         if kept.seq <= head && kept.log == self.log_identity(feed) {
             // The record may be older: it is saved every few seconds.
-            self.health.note_position(feed, kept.seq);
+            self.health.record_position(feed, kept.seq);
             return Ok(SentPosition { seq: kept.seq, horizon: kept.horizon });
         }
         // A data folder that was lost, or brought back from an older copy.

@@ -66,7 +66,7 @@ struct PollSuccess {
 }
 
 /// Changes of a document were appended.
-struct Applied {
+struct AppliedDocument {
     polled: PollSummary,
     /// Description that the source gives of itself.
     about: FeedAbout,
@@ -180,7 +180,7 @@ async fn attempt(
     }
     let reading = fetcher.memory().reading(length, source.limits.memory()).await;
     let read = DocumentReader { source, address, pages: &pages, has_more };
-    let Applied { mut polled, about } = apply(engine, own, &read).await?;
+    let AppliedDocument { mut polled, about } = apply(engine, own, &read).await?;
     polled.bytes = Some(length as u64);
     drop((reading, pages));
     if feed_about::save(engine, own.1, own.0, &about).await? {
@@ -228,7 +228,7 @@ async fn apply(
     engine: &Arc<Engine>,
     (feed, lease): (&Arc<Feed>, &Lease),
     reader: &DocumentReader<'_>,
-) -> Result<Applied, PollError> {
+) -> Result<AppliedDocument, PollError> {
     let source = reader.source;
     let mut conflicts = 0;
     loop {
@@ -272,7 +272,7 @@ async fn apply(
             Err(PollError::Append(AppendError::Conflict { .. })) if conflicts < MAX_CONFLICTS => {
                 conflicts += 1;
             }
-            other => return other.map(|()| Applied { polled, about }),
+            other => return other.map(|()| AppliedDocument { polled, about }),
         }
     }
 }

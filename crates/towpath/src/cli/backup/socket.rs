@@ -63,7 +63,7 @@ pub(crate) async fn serve(engine: Arc<Engine>, stop: Stop) {
             }
         };
         tokio::select! {
-            given = give(&engine, stream) => match given {
+            sent = send_copy(&engine, stream) => match sent {
                 Ok(()) => tracing::info!("gave a copy of the store to a backup"),
                 Err(e) => tracing::warn!(error = %e, "a backup did not get its copy of the store"),
             },
@@ -74,7 +74,7 @@ pub(crate) async fn serve(engine: Arc<Engine>, stop: Stop) {
     drop(std::fs::remove_file(&path));
 }
 
-async fn give(engine: &Engine, mut stream: UnixStream) -> std::io::Result<()> {
+async fn send_copy(engine: &Engine, mut stream: UnixStream) -> std::io::Result<()> {
     let mut request = [0; COPY.len()];
     timeout(REQUEST_TIMEOUT, stream.read_exact(&mut request)).await??;
     if &request != COPY {

@@ -52,7 +52,7 @@ pub(super) struct Reloader {
 }
 
 /// Effects of a new configuration, read and checked before anything changes.
-struct Prepared {
+struct PreparedReload {
     new: Config,
     plan: FeedPlan,
     /// Certificate and key, if this server has TLS.
@@ -109,7 +109,7 @@ impl Reloader {
             message
         })?;
         // From here on nothing fails.
-        let reloaded = self.apply(Prepared { new, plan, tls, alerts });
+        let reloaded = self.apply(PreparedReload { new, plan, tls, alerts });
         for change in &reloaded.left {
             tracing::warn!(change, "this needs a restart");
         }
@@ -119,8 +119,8 @@ impl Reloader {
     }
 
     /// Applies what was read and checked.
-    fn apply(&mut self, prepared: Prepared) -> Reloaded {
-        let Prepared { new, plan, tls: new_tls, alerts } = prepared;
+    fn apply(&mut self, prepared: PreparedReload) -> Reloaded {
+        let PreparedReload { new, plan, tls: new_tls, alerts } = prepared;
         let SettingChanges { mut taken_over, need_restart: mut left } = self.current.setting_changes(&new);
         taken_over.extend(changed_tokens(&self.current, &new));
         // Before new feeds are there: their readers must be known.

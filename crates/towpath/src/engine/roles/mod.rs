@@ -120,20 +120,20 @@ struct Counted {
 
 impl Counted {
     /// Counts a role as held until this is dropped.
-    fn hold(&self, role: &str) -> Held {
+    fn hold(&self, role: &str) -> HeldGauge {
         let held = self.held.get_or_create_owned(&[("role", role.to_owned())]);
         held.set(1);
         self.count.inc();
-        Held { count: self.count.clone(), held }
+        HeldGauge { count: self.count.clone(), held }
     }
 }
 
-struct Held {
+struct HeldGauge {
     count: Gauge,
     held: Gauge,
 }
 
-impl Drop for Held {
+impl Drop for HeldGauge {
     fn drop(&mut self) {
         self.held.set(0);
         self.count.dec();

@@ -22,7 +22,7 @@ async fn put(engine: &Engine, ids: std::ops::Range<usize>) {
 async fn document(engine: &Arc<Engine>, path: &str) -> Value {
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let document = serve::document(engine, path, &segments).await.unwrap().unwrap();
-    serde_json::from_slice(&document.answer_compressing(&http::HeaderMap::new()).body).unwrap()
+    serde_json::from_slice(&document.respond_compressing(&http::HeaderMap::new()).body).unwrap()
 }
 
 fn notes(engine: &Engine) -> Arc<Feed> {

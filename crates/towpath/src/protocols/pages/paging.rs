@@ -30,7 +30,7 @@ pub(crate) struct Paging {
     last: Option<PageSpan>,
     stored: Option<Bytes>,
     /// Cause why sealing does not continue.
-    stuck: Option<Stuck>,
+    stuck: Option<UnsealedPage>,
 }
 
 /// State of one feed's paging; `None` before a page was needed.
@@ -42,7 +42,7 @@ fn feed_paging(feed: &Feed) -> &tokio::sync::Mutex<Option<Box<Paging>>> {
 }
 
 /// A full page that cannot be sealed, because the store takes no writes for now.
-struct Stuck {
+struct UnsealedPage {
     page: PageSpan,
     error: StoreError,
 }
@@ -61,7 +61,7 @@ impl Paging {
     ///
     /// From here on the pages have a `next` link. The change that sealed the last of them is in the log, so the link
     /// leads to a page.
-    async fn keep(&mut self, engine: &Engine, feed: &Feed, sealed: &[SealedPage]) -> Result<(), StoreError> {
+    async fn save(&mut self, engine: &Engine, feed: &Feed, sealed: &[SealedPage]) -> Result<(), StoreError> {
         let Some(last) = sealed.last() else { return Ok(()) };
         let record = |page: &SealedPage| json_record::put(table::page_key(feed.id(), page.span.number), page);
         let mut writes: Vec<TableWrite> = sealed.iter().map(record).collect();
@@ -140,11 +140,11 @@ async fn divide(
             // After `push`: the change that seals a page is the first of the next one.
             open.push(change);
         }
-        match (paging.keep(engine, feed, &sealed).await, sealed.first()) {
+        match (paging.save(engine, feed, &sealed).await, sealed.first()) {
             (Ok(()), _) => {}
             // A full disk must not stop readers: the page is shown open, without `next`.
             (Err(error), Some(first)) if error.is_transient() => {
-                paging.stuck = Some(Stuck { page: first.span, error });
+                paging.stuck = Some(UnsealedPage { page: first.span, error });
                 break;
             }
             (Err(error), _) => return Err(error),

@@ -58,10 +58,14 @@ async fn page_of<B>(
     request: &Request<B>,
 ) -> Result<Answer, RouteError> {
     let found = documents::page(engine, feed, which, PagePart::of(request.method())).await?;
-    answer(found, feed, request).await
+    respond_with_page(found, feed, request).await
 }
 
-async fn answer<B>(found: PageLookup, feed: &Feed, request: &Request<B>) -> Result<Answer, RouteError> {
+async fn respond_with_page<B>(
+    found: PageLookup,
+    feed: &Feed,
+    request: &Request<B>,
+) -> Result<Answer, RouteError> {
     match found {
         PageLookup::Page(document) => respond(document, request.headers()).await,
         PageLookup::Head(headers, length) => Ok(answer_head(headers, length, request.headers())),
@@ -161,7 +165,7 @@ pub(crate) async fn snapshot_page<B>(
     let feed = known_feed(engine, feed)?;
     let part = PagePart::of(request.method());
     let found = snapshot::page(engine, &feed, path_number(id)?, path_number(number)?, part).await?;
-    answer(found, &feed, request).await
+    respond_with_page(found, &feed, request).await
 }
 
 fn found_at(url: &str) -> Answer {

@@ -245,7 +245,7 @@ fn take(engine: &Arc<Engine>, key: &[u8], value: Bytes) {
         engine.runtime.clone().spawn(
             async move {
                 let reply = forward_call(&calls, call).await;
-                if let Err(e) = answer(&engine, key, value, &reply).await {
+                if let Err(e) = write_reply(&engine, key, value, &reply).await {
                     tracing::debug!(error = %e, "a call of a hub is not answered");
                 }
             }
@@ -255,7 +255,7 @@ fn take(engine: &Arc<Engine>, key: &[u8], value: Bytes) {
 }
 
 /// Writes the answer of a call, if the call is still in the table.
-async fn answer(engine: &Engine, asked: Vec<u8>, value: Bytes, reply: &Reply) -> Result<(), StoreError> {
+async fn write_reply(engine: &Engine, asked: Vec<u8>, value: Bytes, reply: &Reply) -> Result<(), StoreError> {
     let key = [&b"a"[..], &asked[1..]].concat();
     let answer = Bytes::from([&reply.status.to_be_bytes()[..], &reply.body].concat());
     // The caller deletes the call when it gives up. An answer after that would stay in the table for ever.

@@ -87,7 +87,7 @@ fn until_timeout(engine: &Engine) -> Duration {
 /// Starts the deliveries that are due, as far as connections are free. A task that finished a delivery makes the next
 /// one, so there are never more tasks than connections.
 fn start(engine: &Arc<Engine>, lease: &Lease, stop: &Stop, under_way: &mut JoinSet<()>) {
-    while let Some((send, to)) = begin(engine, lease) {
+    while let Some((send, to)) = next_delivery(engine, lease) {
         let (engine, lease, stop) = (engine.clone(), lease.clone(), stop.clone());
         under_way.spawn(async move {
             let mut work = Some((send, to));
@@ -101,15 +101,15 @@ fn start(engine: &Arc<Engine>, lease: &Lease, stop: &Stop, under_way: &mut JoinS
     }
 }
 
-type Work = (DueDelivery, Arc<VerifiedSubscriber>);
+type DeliveryJob = (DueDelivery, Arc<VerifiedSubscriber>);
 
-fn next(subscribers: &mut Dispatcher<Arc<VerifiedSubscriber>>, now: Monotonic) -> Option<Work> {
+fn next(subscribers: &mut Dispatcher<Arc<VerifiedSubscriber>>, now: Monotonic) -> Option<DeliveryJob> {
     let send = subscribers.poll_delivery(now)?;
     let to = subscribers.get(send.id)?.clone();
     Some((send, to))
 }
 
-fn begin(engine: &Engine, lease: &Lease) -> Option<Work> {
+fn next_delivery(engine: &Engine, lease: &Lease) -> Option<DeliveryJob> {
     if !lease.is_current() {
         return None;
     }
@@ -215,7 +215,7 @@ async fn post(
 }
 
 /// Reports a finished delivery, and returns the next one unless the task is to stop.
-fn finish(engine: &Engine, ended: EndedDelivery, is_last: bool) -> Option<Work> {
+fn finish(engine: &Engine, ended: EndedDelivery, is_last: bool) -> Option<DeliveryJob> {
     let EndedDelivery { id, outcome, .. } = ended;
     let (metrics, now) = (&engine.metrics, now().monotonic);
     match outcome {

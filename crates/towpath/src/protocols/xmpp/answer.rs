@@ -34,7 +34,7 @@ impl PendingAnswer {
     }
 }
 
-pub(crate) async fn answer(engine: &Arc<Engine>, lease: &Lease, question: StoreRequest) -> PendingAnswer {
+pub(crate) async fn respond(engine: &Arc<Engine>, lease: &Lease, question: StoreRequest) -> PendingAnswer {
     match question {
         StoreRequest::Page(feed, query) => PendingAnswer::Page(page(engine, &feed, query).await),
         StoreRequest::Items(feed, query, ids) => PendingAnswer::Page(items(engine, &feed, query, &ids).await),

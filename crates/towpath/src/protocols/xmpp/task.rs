@@ -136,14 +136,14 @@ impl ComponentDriver {
         }
         while let Some((id, question)) = self.component.poll_store_request() {
             let (engine, lease) = (self.engine.clone(), self.lease.clone());
-            self.answers.spawn(async move { (id, answer::answer(&engine, &lease, question).await) }.boxed());
+            self.answers.spawn(async move { (id, answer::respond(&engine, &lease, question).await) }.boxed());
         }
         while let Some(notice) = self.component.poll_event() {
             // Feeds may have been removed while nobody could be told.
             if notice == ComponentEvent::Connected {
                 self.check_heads();
             }
-            self.tell(notice);
+            self.log_event(notice);
         }
         let pushes = self.component.pushes();
         let metrics = &self.engine.metrics;
@@ -152,7 +152,7 @@ impl ComponentDriver {
         self.counted = pushes;
     }
 
-    fn tell(&self, notice: ComponentEvent) {
+    fn log_event(&self, notice: ComponentEvent) {
         let (jid, server) = (&self.config.jid, &self.config.server);
         match notice {
             ComponentEvent::Connected => {

@@ -28,14 +28,14 @@ const MAX_BEHIND: Seq = 20_000;
 
 /// Counts of the last days, oldest first, and the position up to which they count.
 #[derive(Debug, Clone, Default)]
-struct Counted {
+struct DailyCounts {
     upto: Seq,
     /// Day of the last entry, since 1970.
     last_day: i64,
     days: VecDeque<ChangeCounts>,
 }
 
-impl Counted {
+impl DailyCounts {
     /// Moves the window so that it ends with a day.
     fn roll(&mut self, today: i64) {
         if self.days.is_empty() {
@@ -80,11 +80,11 @@ impl Counted {
 
 /// Counts of a feed.
 #[derive(Default)]
-struct FeedActivity(Mutex<Counted>);
+struct FeedActivity(Mutex<DailyCounts>);
 
 /// State of the counting: one pass at a time.
 #[derive(Default)]
-struct Counting(AtomicBool);
+struct CountingPass(AtomicBool);
 
 /// Counts of a feed as a view shows them.
 #[derive(Debug, Clone)]
@@ -123,7 +123,7 @@ fn of_feed(feed: &Feed, today: i64) -> Activity {
 
 /// Counts the logs of feeds up to their heads.
 async fn count(engine: Arc<Engine>, feeds: Vec<Arc<Feed>>, today: i64) {
-    let counting = engine.extensions.get_or_insert_with(Counting::default);
+    let counting = engine.extensions.get_or_insert_with(CountingPass::default);
     // Two passes would count the same changes. The next view begins another one.
     if counting.0.swap(true, Ordering::AcqRel) {
         return;
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn days_roll_on() {
-        let mut counted = Counted::default();
+        let mut counted = DailyCounts::default();
         counted.roll(100);
         counted.add(&[
             change(1, Op::Put, None, 60),

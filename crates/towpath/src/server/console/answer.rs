@@ -15,12 +15,12 @@ use super::shown::{Shown, html_answer};
 use super::visit::Visit;
 use super::{assets, check, feed, home, item, sinks, write};
 use crate::document::prebuilt::{Answer, Document, Valid};
-use crate::document::respond::respond;
+use crate::document::respond::respond as respond_with;
 use crate::document::route_error::RouteError;
 use crate::engine::Engine;
 
 /// Answers a request for a page.
-pub(in crate::server) async fn answer(
+pub(in crate::server) async fn respond(
     engine: Arc<Engine>,
     peer: SocketAddr,
     address: PageAddress,
@@ -47,9 +47,9 @@ async fn show(visit: &Visit, path: &[String]) -> Result<Shown, RouteError> {
         ["assets", name] => {
             let asset = assets::find(name);
             let asset = asset.ok_or_else(|| RouteError::not_found("there is no such file of the pages"))?;
-            respond(asset, visit.request.headers()).await.map(Shown::Answer)
+            respond_with(asset, visit.request.headers()).await.map(Shown::Answer)
         }
-        ["favicon.ico"] => respond(assets::favicon(), visit.request.headers()).await.map(Shown::Answer),
+        ["favicon.ico"] => respond_with(assets::favicon(), visit.request.headers()).await.map(Shown::Answer),
         ["sign-in"] => Ok(write::sign_in_page(visit)),
         ["sinks"] => sinks::page(visit).await.map(Shown::Page),
         ["sinks", name] => sinks::letters_page(visit, name).await.map(Shown::Page),
@@ -75,7 +75,7 @@ async fn finish(visit: &Visit, status: StatusCode, page: &Page) -> Answer {
     }
     let document = Document::new(plain.body, plain.headers, Valid::UntilReplaced);
     let request = visit.request.headers();
-    match respond(Arc::new(document), request).await {
+    match respond_with(Arc::new(document), request).await {
         Ok(answer) => answer,
         Err(error) => error_page(visit, error),
     }

@@ -13,7 +13,7 @@ use crate::server::problem::Problem;
 /// Makes the page of a failure, with the status and headers of its problem document.
 pub(in crate::server) fn error_page(visit: &Visit, error: RouteError) -> Answer {
     let (kind, detail) = (error.kind, sentence(&error.detail));
-    let problem = Problem::from(error).answer();
+    let problem = Problem::from(error).response();
     let body = html! {
         div class="title" { h1 { (title(kind)) } }
         p { (detail) }

@@ -32,6 +32,6 @@ mod visit;
 mod write;
 
 pub(super) use address::PageAddress;
-pub(super) use answer::answer;
+pub(super) use answer::respond;
 pub(crate) use item::difference;
 pub(super) use refused::Refused;

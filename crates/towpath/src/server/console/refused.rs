@@ -37,7 +37,7 @@ impl Refused {
     pub(in crate::server) fn page(self, engine: Arc<Engine>, error: RouteError) -> Answer {
         // Only programs take nothing but HTML: browsers take any other type with less preference.
         if matches!(error.kind, RouteErrorKind::NotAcceptable) {
-            return Problem::from(error).answer();
+            return Problem::from(error).response();
         }
         error_page(&Visit::new(engine, self.peer, self.request), error)
     }

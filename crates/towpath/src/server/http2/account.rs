@@ -27,7 +27,7 @@ pub(super) struct StreamAccount {
 struct AccountState {
     /// Length of the piece that waits.
     piece: Option<usize>,
-    /// Bytes that were taken since the last look.
+    /// Bytes that were taken since the last [`StreamAccount::take_progress`].
     taken: usize,
     is_complete: bool,
 }
@@ -38,7 +38,7 @@ impl StreamAccount {
     }
 
     /// Returns the bytes taken since the last call, and true if more wait.
-    pub(super) fn look(&self) -> (usize, bool) {
+    pub(super) fn take_progress(&self) -> (usize, bool) {
         let mut state = self.state.lock();
         (std::mem::take(&mut state.taken), state.piece.is_some())
     }

@@ -80,7 +80,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             () = streams.too_many_cancelled() => {
                 return tracing::debug!(%peer, "closed a connection: too many requests were cancelled");
             }
-            () = sleep_until(look) => match streams.next_look(HEAD_TIMEOUT) {
+            () = sleep_until(look) => match streams.next_check(HEAD_TIMEOUT) {
                 Some(next) => look = next,
                 // The client was asked to close, and does not.
                 None if is_closing => return,
@@ -120,7 +120,7 @@ impl Service<Request<Incoming>> for Http2Service {
 
     fn call(&self, request: Request<Incoming>) -> StreamResponse {
         let refused = |error: RouteError| StreamResponse {
-            inner: ServiceFuture::ready(respond(Problem::from(error).answer())),
+            inner: ServiceFuture::ready(respond(Problem::from(error).response())),
             permit: None,
         };
         let permit = match self.permit.admit_stream() {
@@ -128,7 +128,8 @@ impl Service<Request<Incoming>> for Http2Service {
             Err(error) => return refused(RouteError::busy(error.to_string())),
         };
         if is_long(&request) {
-            let answer = long_head::answer(self.inner.worker.engine.clone(), self.inner.peer, &request);
+            let answer =
+                long_head::respond_with_refusal(self.inner.worker.engine.clone(), self.inner.peer, &request);
             return StreamResponse { inner: ServiceFuture::ready(respond(answer)), permit: None };
         }
         match as_http1(request) {

@@ -39,11 +39,11 @@ impl PacedBody {
         account: Option<Arc<StreamAccount>>,
     ) -> Self {
         let body = Self { inner, rest: Bytes::new(), account, _permit: permit };
-        body.note_end();
+        body.check_end();
         body
     }
 
-    fn note_end(&self) {
+    fn check_end(&self) {
         if let Some(account) = self.account.as_ref().filter(|_| self.is_end_stream()) {
             account.complete();
         }
@@ -72,7 +72,7 @@ impl Body for PacedBody {
                     Err(other) => return Poll::Ready(Some(Ok(other))),
                 },
                 ended => {
-                    self.note_end();
+                    self.check_end();
                     return Poll::Ready(ended);
                 }
             }
@@ -83,7 +83,7 @@ impl Body for PacedBody {
         };
         let piece = self.rest.split_to(length);
         self.set_piece((length > 0).then_some(length));
-        self.note_end();
+        self.check_end();
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
@@ -140,10 +140,10 @@ mod tests {
         }
         assert_eq!(lengths, [PIECE, 99, 1]);
         // hyper holds the last byte until the client gives a window for it.
-        assert_eq!(account.look(), (PIECE + 99, true));
+        assert_eq!(account.take_progress(), (PIECE + 99, true));
         assert!(account.is_complete());
         drop(body);
-        assert_eq!((account.look(), account.waiting.load(Ordering::Relaxed)), ((1, false), 0));
+        assert_eq!((account.take_progress(), account.waiting.load(Ordering::Relaxed)), ((1, false), 0));
     }
 
     #[test]
@@ -154,10 +154,10 @@ mod tests {
         assert!(next(&mut body).is_pending());
         sender.try_send(Bytes::from_static(b"ab")).unwrap();
         assert_eq!(next(&mut body), Poll::Ready(Some(Bytes::from_static(b"a"))));
-        assert!(account.look().1);
+        assert!(account.take_progress().1);
         assert_eq!(next(&mut body), Poll::Ready(Some(Bytes::from_static(b"b"))));
         assert!(next(&mut body).is_pending());
-        assert_eq!(account.look(), (2, false));
+        assert_eq!(account.take_progress(), (2, false));
         assert!(!account.is_complete());
         drop(sender);
         assert_eq!(next(&mut body), Poll::Ready(None));

@@ -57,7 +57,7 @@ impl ConnectionStreams {
     ///
     /// It is closed after it was idle for `longest`. It is also closed while responses take too much memory for long:
     /// a client can shrink windows that it gave, and hold bytes that no task waits for any more.
-    pub(super) fn next_look(&self, longest: Duration) -> Option<Instant> {
+    pub(super) fn next_check(&self, longest: Duration) -> Option<Instant> {
         let mut activity = self.activity.lock();
         let now = Instant::now();
         let is_exceeded = self.limits.memory.is_exceeded();
@@ -144,7 +144,7 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
             return Poll::Ready(());
         }
         let limits = &task.streams.limits;
-        let (taken, is_waiting) = task.account.look();
+        let (taken, is_waiting) = task.account.take_progress();
         if let Some(stall) = &mut task.stall
             && taken > 0
         {
@@ -187,15 +187,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_connection_is_closed() {
         let streams = streams(&ResponseMemory::new(usize::MAX));
-        assert_eq!(streams.next_look(IDLE), Some(Instant::now() + IDLE));
+        assert_eq!(streams.next_check(IDLE), Some(Instant::now() + IDLE));
         streams.begin();
         tokio::time::advance(IDLE * 10).await;
-        assert_eq!(streams.next_look(IDLE), Some(Instant::now() + IDLE), "a request waits");
+        assert_eq!(streams.next_check(IDLE), Some(Instant::now() + IDLE), "a request waits");
         streams.end(StreamEnd::Complete);
         tokio::time::advance(IDLE / 2).await;
-        assert_eq!(streams.next_look(IDLE), Some(Instant::now() + IDLE / 2));
+        assert_eq!(streams.next_check(IDLE), Some(Instant::now() + IDLE / 2));
         tokio::time::advance(IDLE / 2).await;
-        assert_eq!(streams.next_look(IDLE), None);
+        assert_eq!(streams.next_check(IDLE), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -204,10 +204,10 @@ mod tests {
         let streams = streams(&memory);
         streams.begin();
         let held = memory.hold(bytes::Bytes::from(vec![1; 20_000]));
-        assert!(streams.next_look(IDLE).is_some(), "it may be over soon");
-        assert!(streams.next_look(IDLE).is_none());
+        assert!(streams.next_check(IDLE).is_some(), "it may be over soon");
+        assert!(streams.next_check(IDLE).is_none());
         drop(held);
-        assert!(streams.next_look(IDLE).is_some());
+        assert!(streams.next_check(IDLE).is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -69,7 +69,7 @@ pub(crate) async fn item(
     let RequestedEdit { edit, publish_at, file } = edit::read(engine, &feed, id, request).await?;
     let done = change(engine, &feed, &condition, &method, edit, publish_at).await;
     if let Some(file) = file {
-        file.settle(engine, &done).await;
+        file.end_upload(engine, &done).await;
     }
     if let Ok(answer) = &done {
         let status = answer.status.as_u16();
@@ -342,7 +342,7 @@ pub(crate) async fn read<B>(
     }
     // Sent uncompressed: its tag is the version that If-Match may name, so it must not become weak.
     let document = Document::uncoded(answer.body, headers, Valid::UntilReplaced);
-    Ok(document.dated_by_its_changes().answer_compressing(request.headers()).into())
+    Ok(document.dated_by_its_changes().respond_compressing(request.headers()).into())
 }
 
 /// Returns the file that is the content of an item without inline content.

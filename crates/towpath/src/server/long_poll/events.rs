@@ -256,7 +256,7 @@ impl EventSender {
     ///
     /// It has no id, so the client's position stays.
     pub(super) async fn end(&self, error: &RouteError) -> Result<(), StreamClosed> {
-        let problem = Problem::from(error.clone()).answer().body;
+        let problem = Problem::from(error.clone()).response().body;
         let event = [b"event: gone\ndata: ", &problem[..], b"\n\n"].concat();
         self.send(event.into()).await?;
         Err(StreamClosed)

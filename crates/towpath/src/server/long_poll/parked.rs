@@ -112,7 +112,7 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
             let response = match self.poll_event(&mut stream, &long_poll).await {
                 PollEvent::Response(response) => response,
                 PollEvent::Timeout => {
-                    let answer = Some(long_poll.answer_now().await);
+                    let answer = Some(long_poll.respond_now().await);
                     return Some(UnparkedConnection { stream, answer, access, read, keep_alive });
                 }
                 PollEvent::Disconnected => return None,
@@ -122,7 +122,7 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
                 return None;
             }
             if let Some(error) = &response.error {
-                let answer = Some(long_poll.answer_error(error));
+                let answer = Some(long_poll.error_response(error));
                 return Some(UnparkedConnection { stream, answer, access, read, keep_alive });
             }
             long_poll.request.engine.metrics.deliveries.long_polls.inc();

@@ -46,7 +46,7 @@ impl LongPoll {
     /// Waits for the response: with items after an append, without at the deadline and when the server stops.
     ///
     /// For a request whose connection cannot be parked.
-    pub(in crate::server) async fn answer(self, stop: &Stop) -> Answer {
+    pub(in crate::server) async fn respond(self, stop: &Stop) -> Answer {
         tokio::select! {
             biased;
             // First, as `biased` says: a response that came with the deadline must not be lost.
@@ -55,7 +55,7 @@ impl LongPoll {
                     return withdrawn();
                 }
                 if let Some(error) = &shared.error {
-                    return self.answer_error(error);
+                    return self.error_response(error);
                 }
                 self.request.engine.metrics.deliveries.long_polls.inc();
                 let mut answer = shared.answer();
@@ -65,12 +65,12 @@ impl LongPoll {
             () = sleep_until(self.deadline) => {}
             () = stopped(stop) => {}
         }
-        self.answer_now().await
+        self.respond_now().await
     }
 
     /// Answers with an error of the shared poll.
-    pub(super) fn answer_error(self, error: &RouteError) -> Answer {
-        let mut answer = Problem::from(error.clone()).answer();
+    pub(super) fn error_response(self, error: &RouteError) -> Answer {
+        let mut answer = Problem::from(error.clone()).response();
         let cors = self.request.engine.cors.load();
         cors.add_to(&mut answer.headers);
         cors.add_for(self.origin.as_deref(), &mut answer.headers);
@@ -78,7 +78,7 @@ impl LongPoll {
     }
 
     /// Answers this request alone, without further waiting.
-    pub(super) async fn answer_now(self) -> Answer {
+    pub(super) async fn respond_now(self) -> Answer {
         let Self { waiter, format, request, origin, .. } = self;
         // A place in the registry is free for others while this page is made.
         drop(waiter);
@@ -92,7 +92,7 @@ impl LongPoll {
                 Answer { status: StatusCode::OK, headers, body }
             }
             // The request was valid when it began to wait, but the store can fail since.
-            Err(error) => Problem::from(error).answer(),
+            Err(error) => Problem::from(error).response(),
         };
         request.engine.sup_links.add_to(request.feed.id(), &mut answer.headers);
         let cors = request.engine.cors.load();
@@ -104,7 +104,7 @@ impl LongPoll {
 
 /// Answers a reader whose token was withdrawn while the request waited.
 fn withdrawn() -> Answer {
-    Problem::from(RouteError::unauthorized("this token was withdrawn")).answer()
+    Problem::from(RouteError::unauthorized("this token was withdrawn")).response()
 }
 
 impl From<WaitingPull> for LongPoll {

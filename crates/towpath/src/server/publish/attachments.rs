@@ -75,7 +75,7 @@ pub(in crate::server) async fn get<B>(
         KeptFile::Whole(content) => {
             let answer = raw(&content);
             let document = Document::new(answer.body, with_tag(answer.headers), Valid::UntilReplaced);
-            Ok(document.answer_compressing(request.headers()).into())
+            Ok(document.respond_compressing(request.headers()).into())
         }
         KeptFile::Chunked(file) => {
             let headers = with_tag(raw_headers(&file.media_type));

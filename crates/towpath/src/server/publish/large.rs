@@ -111,15 +111,15 @@ async fn store_body(
 
 impl ReceivedFile {
     /// Ends the upload, once it is known what became of its item.
-    pub(in crate::server) async fn settle<T>(mut self, engine: &Engine, done: &Result<T, RouteError>) {
+    pub(in crate::server) async fn end_upload<T>(mut self, engine: &Engine, done: &Result<T, RouteError>) {
         let store = engine.store.as_ref();
-        let settled = match done {
+        let ended = match done {
             Ok(_) => self.upload.finish(store).await,
             // The item may be there all the same: what became of it is seen when the upload's time is over.
             Err(e) if e.kind.is_uncertain() => return,
             Err(_) => end(engine, &mut self.upload).await,
         };
-        if let Err(e) = settled {
+        if let Err(e) = ended {
             tracing::debug!(feed = %self.upload.feed, error = %e, "cannot end an upload now; it is done within a day");
         }
     }

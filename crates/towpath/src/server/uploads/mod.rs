@@ -45,14 +45,14 @@ const EXPOSED: &str = "Tus-Resumable, Tus-Version, Tus-Max-Size, Tus-Extension, 
 const TRIES: usize = 5;
 
 /// Answers a request for uploads. Failures are answered here, too: they have headers of the protocol.
-pub(super) async fn answer(
+pub(super) async fn respond(
     engine: &Arc<Engine>,
     peer: SocketAddr,
     feed: &str,
     id: Option<&str>,
     request: Request<Incoming>,
 ) -> Answer {
-    match respond(engine, peer, feed, id, request).await {
+    match dispatch(engine, peer, feed, id, request).await {
         Ok(mut answer) => {
             answer.headers.insert(RESUMABLE, HeaderValue::from_static(VERSION));
             answer
@@ -64,7 +64,7 @@ pub(super) async fn answer(
 /// Makes the answer to a request for uploads that fails.
 pub(super) fn refused(engine: &Engine, error: RouteError) -> Answer {
     let kind = error.kind;
-    let mut answer = Problem::from(error).answer();
+    let mut answer = Problem::from(error).response();
     match kind {
         RouteErrorKind::Precondition => insert(&mut answer.headers, TUS_VERSION, VERSION),
         RouteErrorKind::TooLarge => insert(&mut answer.headers, MAX_SIZE, &max_size(engine).to_string()),
@@ -90,7 +90,7 @@ pub(super) fn expose(headers: &mut HeaderMap) {
     }
 }
 
-async fn respond(
+async fn dispatch(
     engine: &Arc<Engine>,
     peer: SocketAddr,
     feed: &str,

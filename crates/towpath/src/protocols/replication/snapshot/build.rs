@@ -67,7 +67,7 @@ pub async fn make(
     let base = feed.extensions.get_or_insert_with(SnapshotBase::default);
     *base.0.lock() = Some(head.seq);
     let _base = BaseGuard(base);
-    let feed_goes_on = goes_on(engine, feed, head.seq).await?;
+    let feed_goes_on = continuation(engine, feed, head.seq).await?;
     let created_at = creation_time(engine, feed, head).await?;
     let last = list(engine, feed).await?.last().map_or(0, |last| last.id + 1);
     // Above the last id even if the clock was set back: ids are the order of the snapshots.
@@ -115,7 +115,7 @@ async fn creation_time(
 }
 
 /// Returns the page of the position `last` and the Content-ID there. An empty feed continues on its first page.
-async fn goes_on(
+async fn continuation(
     engine: &Arc<Engine>,
     feed: &Arc<Feed>,
     last: Seq,
@@ -149,9 +149,9 @@ async fn write_pages(
             let mut records = Vec::new();
             for change in changes.iter().filter(|change| change.op != Op::Delete) {
                 if let Some(page) = writer.push(change) {
-                    records.push(pages.turn(&page));
+                    records.push(pages.end_page(&page));
                 }
-                pages.place(change.seq);
+                pages.add(change.seq);
             }
             (writer, pages, records)
         })
@@ -160,7 +160,7 @@ async fn write_pages(
         store_pages(engine, feed, id, records, goes_on).await?;
     }
     if let Some(page) = blocking(move || writer.finish()).await? {
-        let record = pages.turn(&page);
+        let record = pages.end_page(&page);
         store_pages(engine, feed, id, vec![record], goes_on).await?;
     }
     Ok((pages.number, pages.items))
@@ -174,7 +174,7 @@ struct SnapshotPages {
 }
 
 impl SnapshotPages {
-    fn place(&mut self, seq: Seq) {
+    fn add(&mut self, seq: Seq) {
         self.items += 1;
         match self.places.last_mut() {
             // Consecutive positions as one run: items that never changed take a few bytes together.
@@ -183,7 +183,7 @@ impl SnapshotPages {
         }
     }
 
-    fn turn(&mut self, page: &MultipartPage) -> (u64, SnapshotPageRecord) {
+    fn end_page(&mut self, page: &MultipartPage) -> (u64, SnapshotPageRecord) {
         let record =
             SnapshotPageRecord { places: std::mem::take(&mut self.places), made: PageHeaders::of(page) };
         self.number += 1;

@@ -31,8 +31,8 @@ impl PingHealth {
         engine.extensions.get_or_insert_with(Self::default)
     }
 
-    /// Notes the result of a ping.
-    pub(super) fn note(&self, hub: &str, error: Option<&str>) {
+    /// Records the result of a ping.
+    pub(super) fn record(&self, hub: &str, error: Option<&str>) {
         let mut hubs = self.0.lock();
         let before = hubs.insert(hub.to_owned(), error.map(str::to_owned)).flatten();
         drop(hubs);

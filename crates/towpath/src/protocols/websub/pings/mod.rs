@@ -109,7 +109,7 @@ impl Pinger {
     pub(crate) fn handle_change(&self, feed: &FeedId, head: Seq) {
         let Some(feed) = self.engine.feed(feed.as_str()) else { return };
         for hub in self.site.hubs(&self.engine, &feed) {
-            if self.records.told(feed.id(), hub) < head {
+            if self.records.pinged_through(feed.id(), hub) < head {
                 self.queue.lock().handle_change(now().monotonic, hub, feed.id().clone(), head);
                 self.wake.notify_one();
             }
@@ -200,9 +200,9 @@ impl Pinger {
             None => metrics.hub_pings_ok.inc(),
             Some(_) => metrics.hub_pings_failed.inc(),
         };
-        PingHealth::of(&self.engine).note(&ping.hub, error.as_deref());
+        PingHealth::of(&self.engine).record(&ping.hub, error.as_deref());
         let through = (!matches!(outcome, PingOutcome::Failed(_))).then_some(ping.through);
-        self.records.note(&ping.feed, &ping.hub, through, self.engine.now(), error);
+        self.records.record(&ping.feed, &ping.hub, through, self.engine.now(), error);
         self.queue.lock().handle_end(now().monotonic, &ping, outcome, entropy);
     }
 

@@ -74,12 +74,12 @@ impl PingRecords {
     }
 
     /// Returns the position up to which a hub was told of a feed.
-    pub(super) fn told(&self, feed: &FeedId, hub: &str) -> Seq {
+    pub(super) fn pinged_through(&self, feed: &FeedId, hub: &str) -> Seq {
         self.known.lock().get(feed).and_then(|record| record.get(hub)).map_or(0, |status| status.seq)
     }
 
-    /// Notes a ping that told everything up to a position, or failed.
-    pub(super) fn note(
+    /// Records a ping that told everything up to a position, or failed.
+    pub(super) fn record(
         &self,
         feed: &FeedId,
         hub: &str,
@@ -87,7 +87,7 @@ impl PingRecords {
         at: Timestamp,
         error: Option<String>,
     ) {
-        let seq = through.unwrap_or_else(|| self.told(feed, hub));
+        let seq = through.unwrap_or_else(|| self.pinged_through(feed, hub));
         let status = PingStatus { seq, at, error };
         self.known.lock().entry(feed.clone()).or_default().insert(hub.to_owned(), status);
         self.unsaved.lock().insert(feed.clone());

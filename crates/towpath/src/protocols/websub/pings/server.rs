@@ -20,17 +20,17 @@ pub(crate) async fn run(
     stop: Stop,
 ) {
     let pinger = Pinger::open(&engine, fetcher, PingSite::server(&engine), lease).await;
-    let noting = async {
-        note_changes(&engine, &pinger, &changes, &stop).await;
+    let queuing = async {
+        queue_changes(&engine, &pinger, &changes, &stop).await;
         changes.set_on(false);
         changes.take();
     };
-    tokio::join!(noting, pinger.clone().run(stop.clone()));
+    tokio::join!(queuing, pinger.clone().run(stop.clone()));
 }
 
-async fn note_changes(engine: &Arc<Engine>, pinger: &Pinger, changes: &ChangedFeeds, stop: &Stop) {
+async fn queue_changes(engine: &Arc<Engine>, pinger: &Pinger, changes: &ChangedFeeds, stop: &Stop) {
     let mut reloads = engine.feed_changes();
-    note_all(engine, pinger, changes);
+    queue_all(engine, pinger, changes);
     loop {
         tokio::select! {
             () = stopped(stop) => return,
@@ -41,13 +41,13 @@ async fn note_changes(engine: &Arc<Engine>, pinger: &Pinger, changes: &ChangedFe
                     }
                 }
             }
-            _ = reloads.changed() => note_all(engine, pinger, changes),
+            _ = reloads.changed() => queue_all(engine, pinger, changes),
         }
     }
 }
 
-/// Notes the heads of all feeds: what was not told before a restart is told after it.
-fn note_all(engine: &Engine, pinger: &Pinger, changes: &ChangedFeeds) {
+/// Queues the heads of all feeds: what was not told before a restart is told after it.
+fn queue_all(engine: &Engine, pinger: &Pinger, changes: &ChangedFeeds) {
     // Feeds that publishing creates have the hubs of the server.
     let (feeds, server) = (engine.feeds(), !engine.config.server.hubs.is_empty());
     // Before the heads are read, so that no append falls between. Without hubs, appends cost nothing here.

@@ -16,7 +16,7 @@ use towpath_client::{
 use towpath_proto::report::Report;
 use url::Url;
 
-use self::report::{Checked, fault};
+use self::report::{ProtocolCheck, fault};
 use super::error_page::sign_in;
 use super::layout::{Page, Section, secret};
 use super::shown::Shown;
@@ -96,7 +96,7 @@ fn limits() -> Result<ReadLimits, String> {
 }
 
 /// Finds the protocols that an address offers, and checks each of them, the preferred one first.
-async fn check_all(fetcher: &Fetcher, url: &Url) -> Result<Vec<Checked>, String> {
+async fn check_all(fetcher: &Fetcher, url: &Url) -> Result<Vec<ProtocolCheck>, String> {
     let end = Instant::now() + PATIENCE;
     let found = timeout_at(end, discover_all(fetcher, url.as_str())).await;
     let offers = found.map_err(|_| OVERTIME.to_owned())?.map_err(|e| e.to_string())?;
@@ -104,7 +104,11 @@ async fn check_all(fetcher: &Fetcher, url: &Url) -> Result<Vec<Checked>, String>
     // One after the other: together they would hold the documents of all protocols at a time.
     for (offer, others) in by_protocol(offers) {
         let report = timeout_at(end, check(fetcher, &offer)).await;
-        all.push(Checked { offer, others, report: report.unwrap_or_else(|_| Err(OVERTIME.to_owned())) });
+        all.push(ProtocolCheck {
+            offer,
+            others,
+            report: report.unwrap_or_else(|_| Err(OVERTIME.to_owned())),
+        });
     }
     Ok(all)
 }

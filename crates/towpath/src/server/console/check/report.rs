@@ -11,7 +11,7 @@ use crate::server::console::text::{clip, count, foreign};
 const MAX_OTHERS: usize = 10;
 
 /// Result of the check of one protocol.
-pub(super) struct Checked {
+pub(super) struct ProtocolCheck {
     pub(super) offer: Offer,
     /// Further addresses of the protocol, which were not checked.
     pub(super) others: Vec<String>,
@@ -20,7 +20,7 @@ pub(super) struct Checked {
 }
 
 /// Makes the summary of all protocols, and the report of each.
-pub(super) fn of_all(checked: &[Checked]) -> Markup {
+pub(super) fn of_all(checked: &[ProtocolCheck]) -> Markup {
     html! {
         h2 { (count(checked.len() as u64, "protocol")) " found" }
         div class="sheet" { table class="cardlike" {
@@ -32,7 +32,7 @@ pub(super) fn of_all(checked: &[Checked]) -> Markup {
     }
 }
 
-fn summary(checked: &Checked) -> Markup {
+fn summary(checked: &ProtocolCheck) -> Markup {
     let protocol = checked.offer.protocol;
     html! {
         tr {
@@ -48,8 +48,8 @@ fn summary(checked: &Checked) -> Markup {
     }
 }
 
-fn of_one(checked: &Checked) -> Markup {
-    let Checked { offer, others, report } = checked;
+fn of_one(checked: &ProtocolCheck) -> Markup {
+    let ProtocolCheck { offer, others, report } = checked;
     let protocol = offer.protocol;
     html! {
         section class="gap" id=(protocol.name()) {

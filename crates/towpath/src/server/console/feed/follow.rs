@@ -13,7 +13,7 @@ use crate::protocols::addresses::{FeedAddress, addresses};
 use crate::protocols::replication::snapshot;
 
 /// A protocol as the page describes it.
-struct Way {
+struct ProtocolSummary {
     name: &'static str,
     protocol: Protocol,
     /// Name of its address in the feed's list.
@@ -22,36 +22,36 @@ struct Way {
     fits: &'static str,
 }
 
-const WAYS: [Way; 5] = [
-    Way {
+const SUMMARIES: [ProtocolSummary; 5] = [
+    ProtocolSummary {
         name: "Smart Feeds",
         protocol: Protocol::Smart,
         address: "smart",
         delay: "at once: the server holds the request until there is a change",
         fits: "programs that act on every change; browsers, with Server-Sent Events",
     },
-    Way {
+    ProtocolSummary {
         name: "DiffDelta",
         protocol: Protocol::DiffDelta,
         address: "head",
         delay: "your poll's interval; one 304 while nothing changed",
         fits: "bots that poll many feeds, and language models",
     },
-    Way {
+    ProtocolSummary {
         name: "Data Replication",
         protocol: Protocol::Replication,
         address: "replication",
         delay: "your poll's interval",
         fits: "copies of large feeds: sealed pages are cached anywhere",
     },
-    Way {
+    ProtocolSummary {
         name: "Atom, RSS, JSON Feed",
         protocol: Protocol::History,
         address: "atom",
         delay: "your poll's interval; WebSub pushes at once",
         fits: "feed readers, and everything that exists already",
     },
-    Way {
+    ProtocolSummary {
         name: "WebSub",
         protocol: Protocol::Smart,
         address: "hub",
@@ -79,7 +79,7 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
         section {
             h2 { "Protocols" }
             div class="cards" {
-                @for way in &WAYS { @if let Some(address) = all.iter().find(|address| address.name == way.address) { (card(way, address, token)) } }
+                @for summary in &SUMMARIES { @if let Some(address) = all.iter().find(|address| address.name == summary.address) { (card(summary, address, token)) } }
                 @if feed.is_listed() { (sup_card(engine, feed)) }
             }
         }
@@ -91,15 +91,15 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
     })
 }
 
-fn card(way: &Way, address: &FeedAddress, token: &str) -> Markup {
+fn card(summary: &ProtocolSummary, address: &FeedAddress, token: &str) -> Markup {
     html! {
         div class="sheet pad" {
-            h3 { (way.name) }
-            p class="small" { "Promise: " (if way.address == "hub" { "at least once, in order" } else { way.protocol.guarantee() }) "." br; "Delay: " (way.delay) "." br; "For " (way.fits) "." }
-            @if way.address == "hub" {
+            h3 { (summary.name) }
+            p class="small" { "Promise: " (if summary.address == "hub" { "at least once, in order" } else { summary.protocol.guarantee() }) "." br; "Delay: " (summary.delay) "." br; "For " (summary.fits) "." }
+            @if summary.address == "hub" {
                 (copied(&format!("curl {} -d hub.mode=subscribe -d hub.topic={} -d hub.callback=https://YOU/callback", address.url, address.url.trim_end_matches("/hub"))))
             } @else {
-                (copied(&format!("towpath follow {} --protocol {}{token}", address.url, way.protocol.name())))
+                (copied(&format!("towpath follow {} --protocol {}{token}", address.url, summary.protocol.name())))
             }
         }
     }

@@ -23,7 +23,7 @@ const HTML_POLICY: &str =
 const POLICY: &str = "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'";
 
 /// Answers with the content, or the summary, of a version.
-pub(super) fn answer(change: &Change, view: &str) -> Result<Answer, RouteError> {
+pub(super) fn document(change: &Change, view: &str) -> Result<Answer, RouteError> {
     let none = || RouteError::not_found("This version has no such content");
     let content = change.item.content.as_ref();
     match view {

@@ -64,7 +64,7 @@ pub(super) async fn show(visit: &Visit, feed: &str, id: &str) -> Result<Shown, R
     }
     let shown = version(visit, &head, &latest).await?;
     if let Some(view) = visit.query.get("view") {
-        return frame::answer(&shown, view).map(Shown::Answer);
+        return frame::document(&shown, view).map(Shown::Answer);
     }
     let with = match visit.query.number("with")? {
         Some(seq) if !head.feed.is_filter() => Some(Arc::new(version_of(visit, &head, id, seq).await?)),

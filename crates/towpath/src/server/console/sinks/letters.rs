@@ -31,7 +31,7 @@ pub(in crate::server::console) async fn page(visit: &Visit, name: &str) -> Resul
     let body = html! {
         p class="crumbs" { a href={ (visit.root) "/sinks" } { "Sinks" } " / " span class="mono" { (foreign(name)) } }
         div class="title" { h1 { (foreign(name)) } }
-        @if let Some(done) = visit.query.get("done") { div class="note ok" role="status" { p { (told(done)) } } }
+        @if let Some(done) = visit.query.get("done") { div class="note ok" role="status" { p { (success_text(done)) } } }
         div class="split gap" {
             section {
                 h2 { "Dead letters" }
@@ -43,7 +43,7 @@ pub(in crate::server::console) async fn page(visit: &Visit, name: &str) -> Resul
     Ok(Page::new(format!("Sink {}", clip(name, 60)), Section::Sinks, body))
 }
 
-fn told(done: &str) -> &'static str {
+fn success_text(done: &str) -> &'static str {
     match done {
         "resend" => {
             "The letter is sent again. If the destination refuses it once more, it comes back with a new number."

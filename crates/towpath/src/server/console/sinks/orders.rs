@@ -27,7 +27,7 @@ pub(in crate::server::console) async fn order(
                 "resume" => Order::Resume,
                 _ => Order::Resend,
             };
-            orders::give(&visit.engine, &sink, order).await?;
+            orders::place(&visit.engine, &sink, order).await?;
             format!("{}/sinks", visit.root)
         }
         "resend-letter" | "drop-letter" => {
