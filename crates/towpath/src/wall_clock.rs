@@ -22,6 +22,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which no feed rests: a clock that is further ahead of the last append is perhaps wrong.
 const REST: SignedDuration = SignedDuration::from_hours(180 * 24);
 
+// One for the process: two engines in it must agree on the time, and on whether to believe it.
 static CLOCK: Mutex<ClockGuard> = Mutex::new(ClockGuard { last: None, doubted: None, set_backs: 0 });
 /// Copy of [`ClockGuard::set_backs`], which every request reads.
 static SET_BACKS: AtomicU64 = AtomicU64::new(0);
@@ -30,6 +31,7 @@ static SET_BACKS: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn now() -> Timestamp {
     let mut clock = CLOCK.lock();
     let time = clock.time(Timestamp::now(), Instant::now());
+    // Under the lock, or an older number could be stored last.
     SET_BACKS.store(clock.set_backs, Ordering::Release);
     time
 }
@@ -82,6 +84,8 @@ struct ClockGuard {
 impl ClockGuard {
     /// Returns the time to go by, when the wall clock shows `wall`.
     fn time(&mut self, wall: Timestamp, at: Instant) -> Timestamp {
+        // The monotonic clock cannot be set. Where it stands still, as in suspend, a jump ahead of up to an hour is
+        // believed.
         let expected = self.last.and_then(|(time, then)| time.checked_add(at.duration_since(then)).ok());
         let is_ahead = |expected: &Timestamp| wall.duration_since(*expected) > TOLERANCE;
         let Some(expected) = expected.filter(is_ahead) else {
@@ -89,6 +93,7 @@ impl ClockGuard {
                 tracing::info!(clock = %wall, "the clock of this machine is back");
             }
             let behind = expected.map(|expected| expected.duration_since(wall)).unwrap_or_default();
+            // Time servers step by milliseconds all day, and each count makes documents be built again.
             if behind > SLACK {
                 self.set_backs += 1;
             }
@@ -111,6 +116,7 @@ impl ClockGuard {
                  hour; check the clock"
             );
         }
+        // Counted from the first doubt: asking more often must not make it be believed later.
         let since = *self.doubted.get_or_insert(at);
         if at.duration_since(since) < DOUBT {
             return expected;

@@ -70,6 +70,7 @@ pub(super) fn conditions(
     };
     for FailingSource { feed, since, code, message } in observed.failing_sources {
         let message = format!("{code}: {message}");
+        // Not a failure that may pass: the source would have removed most items, and an operator decides.
         if code == "GUARD" {
             add(AlertKind::GuardRefused, &feed, since, Duration::ZERO, message);
         } else if !config.source_failing.is_zero() {
@@ -78,6 +79,7 @@ pub(super) fn conditions(
     }
     for QuietFeed { feed, last_change, usual } in observed.quiet_feeds {
         let Some(usual) = usual.filter(|_| !config.feed_silent.is_zero()) else { continue };
+        // A feed that pauses every weekend is not silent on Sunday: twice its own longest pause is beyond its habit.
         let limit = config.feed_silent.max(usual.saturating_mul(2));
         if since(last_change, now) >= limit {
             let message = format!("its longest recent pause was {}", counted(usual.as_secs() / 60, "minute"));
@@ -117,12 +119,12 @@ pub(super) fn conditions(
     found
 }
 
-/// Returns the begin of a sink's problem, the time for which it must last to be one, and its message.
-fn sink_problem(
 fn replica_age_text(age: Option<u64>) -> String {
     age.map_or("it was never current".into(), |age| format!("it is {} old", counted(age, "second")))
 }
 
+/// Returns the begin of a sink's problem, the time for which it must last to be one, and its message.
+fn sink_problem(
     sink: &ObservedSink,
     limit: Duration,
     now: Timestamp,
@@ -146,6 +148,7 @@ pub(super) fn usual_pause(times: &[Timestamp]) -> Option<Duration> {
         .filter_map(|pair| Duration::try_from(pair[1].duration_since(pair[0])).ok())
         .filter(|pause| pause.as_secs() > 0)
         .collect();
+    // From few changes no habit can be known, and every new feed would alarm.
     if pauses.len() < MIN_PAUSES { None } else { pauses.into_iter().max() }
 }
 

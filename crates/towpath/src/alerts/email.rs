@@ -36,6 +36,7 @@ impl EmailSender {
         for to in &self.to {
             message = message.to(to.clone());
         }
+        // An id ends with a domain of the sender's (RFC 5322, section 3.6.4), not with the name of this machine.
         let host = self.from.email.domain();
         // A message that is sent again is known by its id.
         message = message.message_id(Some(format!("<{}@{host}>", notice.id))).header(ContentType::TEXT_PLAIN);

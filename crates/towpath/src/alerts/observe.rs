@@ -43,6 +43,7 @@ pub(super) async fn observe(
     }
     if scope.has_feeds() {
         for feed in engine.feeds() {
+            // The feed of events is quiet while all is well, and an alert about it would feed itself.
             if feed.is_filter() || feed.id().as_str() == EVENTS_FEED {
                 continue;
             }
@@ -52,6 +53,7 @@ pub(super) async fn observe(
                 observed.quiet_feeds.push(quiet);
             }
         }
+        // A store that cannot be read is an alert of its own.
         observed.sinks = sinks(engine).await.unwrap_or_default();
         let failed = engine.failures.feeds().into_iter();
         observed.unpublished =
@@ -96,6 +98,7 @@ async fn quiet_feed(
     feed: &Feed,
     now: Timestamp,
 ) -> Option<QuietFeed> {
+    // By this machine's clock: changes of a mirror have times of its publisher.
     let last_change = feed.last_append()?;
     let silence = Duration::try_from(now.duration_since(last_change)).unwrap_or_default();
     if config.feed_silent.is_zero() || silence < config.feed_silent {
@@ -103,6 +106,7 @@ async fn quiet_feed(
     }
     let head = feed.head.load(Ordering::Acquire);
     let habit = feed.extensions.get_or_insert_with(FeedHabit::default);
+    // Kept by head: a feed that is silent for days would otherwise be read again with every pass.
     let known = habit.0.lock().filter(|(at, _)| *at == head);
     let usual = match known {
         Some((_, usual)) => usual,

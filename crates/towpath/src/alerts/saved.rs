@@ -21,6 +21,7 @@ fn file(engine: &Engine) -> PathBuf {
 pub(super) async fn load(engine: &Engine, scope: AlertScope) -> AlertBook {
     let loaded = match scope {
         AlertScope::Node => {
+            // A small local file, read once at the start: no need for a thread of its own.
             let bytes = std::fs::read(file(engine)).unwrap_or_default();
             Ok(serde_json::from_slice(&bytes).ok())
         }
@@ -51,10 +52,12 @@ pub(super) async fn save(engine: &Engine, lease: Option<&Lease>, scope: AlertSco
         AlertScope::Node => {
             let (new, bytes) =
                 (file(engine).with_extension("new"), serde_json::to_vec(book).unwrap_or_default());
+            // Renamed into place: a crash leaves the old book or the new one, never a half of either.
             let written = std::fs::write(&new, bytes).and_then(|()| std::fs::rename(new, file(engine)));
             written.map_err(|e| e.to_string())
         }
         AlertScope::All | AlertScope::Shared => {
+            // A node that lost the role must not overwrite the book of the one that has it.
             let held = lease.map(conditions).unwrap_or_default();
             let write = json_record::put(KEY.to_vec(), book);
             engine.store.write(vec![write], held).await.map_err(|e| e.to_string())

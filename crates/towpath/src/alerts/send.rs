@@ -24,6 +24,7 @@ pub(crate) struct AlertSenders {
     webhook: Option<WebhookSender>,
     #[cfg(feature = "email")]
     email: Option<super::email::EmailSender>,
+    // Not the feed itself: an append finds it, or creates it, by its name.
     has_feed: bool,
     server: String,
 }
@@ -90,6 +91,7 @@ impl AlertSenders {
                 AlertDestination::Email => self.send_email(notice).await,
             }
         };
+        // Messages are sent side by side and all awaited, so one that hangs would hold the next observation.
         let sent = tokio::time::timeout(TIMEOUT, sending).await;
         sent.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())))
     }

@@ -15,6 +15,7 @@ use crate::engine::item_versions::{ItemVersion, ItemVersions, version, versions}
 use crate::server::console::difference::{FieldDifference, LineKind, compare};
 
 /// Most versions that are looked at for the one before the last.
+// Each version is a read of the log, and a person looks at a few.
 const VERSIONS: usize = 100;
 
 #[derive(Debug, Args)]
@@ -41,6 +42,7 @@ pub(crate) struct DiffArgs {
 pub(crate) async fn diff(args: DiffArgs) -> Result<Exit, CliError> {
     let feed = feed_id(&args.feed)?;
     let target = args.target.open().await?;
+    // Closed also after an error, so that the next command finds the folder free.
     let printed = compared(&args, &target, &feed).await;
     target.close().await;
     print_output(printed?)?;
@@ -166,6 +168,7 @@ fn as_text(
     for field in differences {
         text.push_str(&format!("{}\n", painter.paint(Colour::Cyan, &format!("@@ {}", field.name))));
         for line in &field.lines {
+            // Text of publishers must not steer the terminal.
             let whole: String = line.parts.iter().map(|(_, part)| plain(part)).collect();
             let shown = match line.kind {
                 LineKind::Same => format!("  {whole}"),

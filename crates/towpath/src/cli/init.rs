@@ -35,6 +35,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<Exit, CliError> {
     // What is written works: a mistake here would be found by its reader.
     Config::parse(&text, &args.config)?;
     let created =
+        // Created and not checked first: a file that appears between the two would be overwritten.
         std::fs::File::create_new(&args.config).and_then(|mut file| file.write_all(text.as_bytes()));
     let file = args.config.display();
     created.map_err(|e| match e.kind() {

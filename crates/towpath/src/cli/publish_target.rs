@@ -93,11 +93,13 @@ impl TargetArgs {
     pub(super) async fn find(&self) -> Result<FoundTarget, CliError> {
         let config = self.config.load()?;
         let fetcher =
+            // A person waits: a server on this machine or in this network answers at once, or not at all.
             Fetcher::new(FetchOptions { connect_timeout: Duration::from_secs(5), ..FetchOptions::default() });
         let fetcher = fetcher.map_err(|e| CliError::failed(e.to_string()))?;
         let token = self.token.clone().or_else(|| publishing_token(&config));
         if let Some(base) = &self.server {
             return Ok(FoundTarget::Server(ServerClient {
+                // Named by the user, so it may be a private address, unlike what a publisher's document names.
                 fetcher: fetcher.with_named([base.as_str()]),
                 base: base.as_str().trim_end_matches('/').to_owned(),
                 token,
@@ -233,6 +235,7 @@ impl ServerClient {
     /// Publishes, and returns the receipt. The receipt of one item names its change.
     async fn receipt(&self, request: Request) -> Result<Receipt, CliError> {
         let FullResponse { head, body, .. } = self.change(request).await?;
+        // The changes are published, whatever the body says: an unknown receipt is no failure.
         let mut receipt: Receipt = serde_json::from_slice(&body).unwrap_or_default();
         let position = head.header("towpath-position").and_then(|position| position.parse().ok());
         receipt.last = position.unwrap_or(receipt.last);

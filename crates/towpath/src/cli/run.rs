@@ -61,6 +61,7 @@ struct PollRow {
 }
 
 async fn poll_all(engine: &Arc<Engine>, fetcher: &Arc<Fetcher>) -> Result<Vec<PollRow>, CliError> {
+    // All polls are tasks from the start, but only so many have a connection: descriptors are limited.
     let permits = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
     let mut polls = JoinSet::new();
     for feed in engine.feeds().into_iter().filter(|feed| is_on(feed)) {

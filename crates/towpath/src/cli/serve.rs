@@ -106,6 +106,7 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let budget = DescriptorBudget::raise(config.server.fetches + deliveries);
     budget.log();
     let (engine, fetcher) = open_engine(config, &budget, tls.as_deref()).await?;
+    // After the store is open: until then a signal may simply end the process.
     let (stopper, stop) = stop::on_signal_or_request();
     let limit = stop_limit::limit(engine.is_shared());
     let stopping = StopLimit::watch(engine.store.clone(), limit, stop.clone());

@@ -71,6 +71,7 @@ fn cache(bytes: u64, parts: usize) -> DocumentCache {
 
 /// Divides bytes among small documents, large ones and answers.
 fn shares(bytes: u64) -> [u64; 3] {
+    // In separate caches: one document over all feeds would otherwise push out a thousand small ones.
     [bytes / 4, bytes / 2, bytes / 4]
 }
 
@@ -108,6 +109,7 @@ impl Documents {
         self.small.set_capacity(small);
         self.large.set_capacity(large);
         self.answers.set_capacity(answers);
+        // The operator may have acted on the warning, and wants to know if it was enough.
         self.has_warned.store(false, Ordering::Relaxed);
     }
 
@@ -125,6 +127,8 @@ impl Documents {
         // One large answer would evict many small ones that are requested more often.
         let is_small = path.len() <= MAX_ANSWER_PATH && document.body.len() <= MAX_ANSWER;
         if is_small && !self.sup_links.is_private(path) {
+            // Inserted before the look: a removal marks first and clears then. So either this sees the mark, or the
+            // clearing sees this.
             self.answers.insert(path.into(), document.clone());
             if self.is_of_removed(path) || self.has_changed(&cors) {
                 self.answers.remove(path);
@@ -205,6 +209,7 @@ impl Documents {
 
     /// Forgets the document at a path.
     pub fn forget(&self, path: &str) {
+        // Not the answers: those have queries, and are outdated by the head of their log.
         self.small.remove(path);
         self.large.remove(path);
     }

@@ -247,6 +247,7 @@ impl Document {
             return answer;
         }
         let Some(coding) = encoding::choose(request.get(ACCEPT_ENCODING)) else { return self.whole() };
+        // Once for all clients: others that ask meanwhile wait for it instead of compressing as well.
         let body = self.compressed[coding as usize].get_or_init(|| encoding::compress(&self.body, coding));
         self.coded(coding, body.as_ref())
     }

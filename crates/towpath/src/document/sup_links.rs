@@ -75,6 +75,7 @@ impl SupLinks {
 
     /// Adds feeds that need a token to read.
     pub fn add_private(&self, feeds: impl IntoIterator<Item = FeedId>) {
+        // Copied, because readers take no lock: they run for each response. Feeds seldom become private.
         let mut private = HashSet::clone(&self.private.load());
         private.extend(feeds);
         self.private.store(Arc::new(private));
@@ -98,6 +99,8 @@ impl SupLinks {
     /// Returns the address that the SUP ID is the digest of.
     fn id_source(&self, feed: &FeedId) -> String {
         let address = format!("{}/feeds/{feed}", self.base_url);
+        // Without the secret anybody could compute the id of a guessed name, and learn from the document that it
+        // exists.
         if self.is_private_feed(feed) { format!("{address}#{}", self.secret) } else { address }
     }
 
@@ -107,6 +110,7 @@ impl SupLinks {
 
     fn headers_of(&self, feed: &FeedId) -> Arc<FeedHeaders> {
         let is_private = self.is_private_feed(feed);
+        // A feed may have become private since: its old id was one that anybody can compute.
         if let Some(known) = self.headers.get(feed).filter(|known| known.is_private == is_private) {
             return known;
         }

@@ -55,6 +55,7 @@ pub(crate) fn token_name(tokens: &TokenSet, headers: &HeaderMap) -> Option<Arc<s
 
 /// Checks that a request may do without a token.
 fn without_token<B>(tokens: &TokenSet, peer: SocketAddr, request: &Request<B>) -> Result<(), RouteError> {
+    // Before the address is looked at: a proxy on this machine would make everybody local.
     if tokens.is_public_server() {
         return Err(RouteError::forbidden(
             "publishing to a server with a public base_url needs a token: set [server] tokens and send one as \
@@ -108,6 +109,7 @@ pub(crate) fn sees_details<B>(
     request: &Request<B>,
 ) -> impl Fn(&str) -> bool + Send + Sync + 'static + use<B> {
     let sees_all = tokens.is_open() && without_token(tokens, peer, request).is_ok();
+    // Where no token may publish, none proves an operator.
     let given = bearer(request.headers()).filter(|_| !tokens.is_open());
     let token = given.and_then(|given| tokens.find(given)).cloned();
     move |feed: &str| sees_all || token.as_ref().is_some_and(|token| token.may(TokenRight::Publish, feed))

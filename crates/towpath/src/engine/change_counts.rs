@@ -122,6 +122,7 @@ fn days_prefix(feed: &FeedId) -> Vec<u8> {
 
 /// Returns the key of a day's row: days sort by time, also those before 1970.
 fn day_key(feed: &FeedId, day: i64) -> Vec<u8> {
+    // The sign bit is flipped, so that negative days sort before the others as big-endian bytes.
     let day = day.wrapping_sub(i64::MIN).cast_unsigned();
     [days_prefix(feed), day.to_be_bytes().to_vec()].concat()
 }
@@ -149,6 +150,7 @@ pub(crate) async fn read(
     for _ in 0..TRIES {
         let before: CountedRow = json_record::load(store, &key).await?.unwrap_or_default();
         counts = HourlyCounts { upto: before.upto, hours: BTreeMap::new() };
+        // A scan begins after its key, so this is the day before the first.
         let mut after = day_key(feed.log(), first.saturating_sub(1));
         'days: loop {
             let rows = store.scan(Table::Chains, &prefix, Some(&after), 1000).await?;
@@ -169,6 +171,7 @@ pub(crate) async fn read(
             return Ok(counts);
         }
     }
+    // Counted faster than they are read, five times: slightly wrong bars are better than none.
     Ok(counts)
 }
 
@@ -184,6 +187,7 @@ pub(crate) async fn verify(
 ) -> Result<(), StoreError> {
     let (id, head) = (&feed.feed, feed.head);
     let stored = store.get(Table::Chains, &counted_key(id)).await?;
+    // After retention the first changes are gone, and with them what the counts could be compared with.
     let Some(stored) = stored.filter(|_| head.horizon == 0) else { return Ok(()) };
     let row = json_record::parse::<CountedRow>(&counted_key(id), &stored);
     let Some(upto) = row.ok().map(|row| row.upto).filter(|upto| *upto <= head.seq) else {
@@ -241,10 +245,12 @@ pub(crate) async fn run(engine: &Arc<Engine>, lease: &Lease, stop: Stop) {
         for feed in engine.feeds() {
             let upto = counted.get(feed.id()).copied();
             let behind = feed.head.load(Ordering::Acquire).saturating_sub(upto.unwrap_or(0));
+            // Each write costs a sync, so feeds with few changes wait for the round that takes them all.
             let is_due = behind >= MANY || (behind > 0 && round % PATIENCE == 0);
             if feed.is_filter() || !is_due {
                 continue;
             }
+            // A million feeds to compare would otherwise hold the thread.
             share_thread().await;
             match count(engine, &feed, lease, &stop).await {
                 Ok(upto) => drop(counted.insert(feed.id().clone(), upto)),
@@ -273,6 +279,7 @@ pub(crate) async fn count(
     let row = stored.as_ref().map(|value| json_record::parse::<CountedRow>(&key, value)).transpose()?;
     let mut upto = row.unwrap_or_default().upto;
     loop {
+        // In batches: after a crash or a lost lease only the last one is counted again.
         let (mut counts, mut number) = (HourlyCounts { upto, ..HourlyCounts::default() }, 0);
         while number < BATCH && !*stop.borrow() {
             let begun = Instant::now();

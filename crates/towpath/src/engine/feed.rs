@@ -59,6 +59,8 @@ impl Feed {
         Arc::new(Self {
             config,
             head: self.head.clone(),
+            // Copies will do for statistics: the next append sets them. The head is shared, because readers must never
+            // see it go back.
             last_append: AtomicI64::new(self.last_append.load(Ordering::Acquire)),
             last_change: AtomicI64::new(self.last_change.load(Ordering::Acquire)),
             live: AtomicU64::new(self.live()),

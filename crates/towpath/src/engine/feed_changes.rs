@@ -64,6 +64,7 @@ impl Engine {
         let may_create = config.server.create_feeds;
         let (changes, feeds, private) = Default::default();
         let mut plan = FeedPlan { changes, feeds, private, may_create };
+        // Read at most once, and only if a feed is new: it walks over every log.
         let mut logs = None;
         for new in &config.feeds {
             let id = new.id();
@@ -158,6 +159,7 @@ impl Engine {
         for id in &changes.added {
             all_removed.remove(id);
         }
+        // Released first: what is told of the change looks up why feeds are gone.
         drop(all_removed);
         if !(changes.added.is_empty() && changes.changed.is_empty() && changes.removed.is_empty()) {
             self.announce_feed_change();
@@ -182,6 +184,7 @@ impl Engine {
             limit.set(new.rate_limit);
         }
         if old.cors_origins != new.cors_origins {
+            // Before the cache is cleared, which `Documents::with_cors` relies on.
             self.cors.store(Arc::new(self.cors_policy()));
             // Prebuilt documents have the headers of the earlier policy, and so has a static tree's configuration.
             self.announce_feed_change();

@@ -90,15 +90,19 @@ impl FeedMap {
     /// Returns all feeds, sorted by name: lists and digests over them must not change with the map's random order.
     pub(super) fn sorted(&self) -> SortedFeeds {
         let mut sorted = self.sorted.lock();
+        // Taken before the map is read: a feed that comes between the two is in both, which `with` allows for. The
+        // other way round it would be in neither.
         let Unsorted { added, is_anew } = std::mem::take(&mut *self.unsorted.lock());
         if is_anew {
             let by_id = self.by_id.read();
             let mut feeds: Vec<_> =
                 by_id.values().map(|feed| (SortKey::of(feed.id()), feed.clone())).collect();
+            // Sorting takes long, and inserting a feed must not wait for it.
             drop(by_id);
             feeds.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
             *sorted = SortedFeeds(Arc::new(feeds.into_iter().map(|(_, feed)| feed).collect()));
         } else if !added.is_empty() {
+            // Moved out, so that this is the only owner and `with` need not copy the list.
             let known = std::mem::replace(&mut *sorted, SortedFeeds(Arc::default()));
             *sorted = known.with(added);
         }

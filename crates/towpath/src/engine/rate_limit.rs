@@ -62,6 +62,7 @@ struct Rates {
 
 impl Rates {
     fn new(config: RateLimitConfig) -> Self {
+        // A rate of 0 means no limit. The burst does not overflow: both factors are below 2^32.
         let point = 1_000_000_000_u64.checked_div(config.per_second.into()).unwrap_or_default();
         Self { point, burst: point * u64::from(config.burst), config }
     }
@@ -102,6 +103,8 @@ impl RateLimit {
                 paid_off
             }
         };
+        // Nothing is taken here, since the cost is not known yet. Requests at the same time may all be admitted, and
+        // the debt of all is charged.
         let debt = paid_off.load(Ordering::Relaxed).saturating_sub(now);
         let wanted = debt.saturating_add(points.saturating_mul(rates.point));
         if wanted <= rates.burst {

@@ -133,6 +133,7 @@ impl Engine {
         store: Arc<dyn Store>,
     ) -> Result<(Arc<Self>, Vec<FeedSummary>), EngineError> {
         let scorer = risk_scorer(&config)?;
+        // Only a node of a cluster has a replica, and with it the writes of other nodes.
         let is_shared = store.replica_status().is_some();
         let identity = identity(store.as_ref(), is_shared).await?;
         let private = config.feeds.iter().filter(|feed| !feed.is_public()).map(|feed| feed.id().clone());

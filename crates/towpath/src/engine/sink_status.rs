@@ -79,6 +79,7 @@ impl Engine {
     /// [`StoreError`] if the sink's records cannot be read.
     pub async fn sink_status(&self, sink: &SinkEntry) -> Result<SinkStatus, StoreError> {
         let store = self.store.as_ref();
+        // The stored record is seconds old. Where this node runs the sink, it knows better.
         let record = if *sink.is_here.borrow() {
             sink.record()
         } else {

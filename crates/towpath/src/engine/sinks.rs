@@ -138,6 +138,7 @@ impl SinkMetrics {
     /// Sets the gauges of a sink that this node runs.
     fn show(&self, name: &str, record: &SinkRecord) {
         let label = [("sink", name.to_owned())];
+        // A sink that starts counts as up, or each restart would set off alerts on `sink_up`.
         let is_up =
             matches!(record.state, SinkState::Running | SinkState::Starting) && record.error.is_none();
         self.up.get_or_create_owned(&label).set(i64::from(is_up));
@@ -175,6 +176,7 @@ pub struct SinkEntry {
     pub config: SinkConfig,
     record: Mutex<SinkRecord>,
     /// True while this node runs the sink.
+    // A watch keeps the last value for a task that is busy when it changes.
     pub(super) is_here: watch::Sender<bool>,
     /// Changes with each order, so that the sink's task reads it.
     orders: watch::Sender<u64>,
@@ -226,6 +228,8 @@ impl Sinks {
                 Some(known) => {
                     changes.changed.push(config.name.clone());
                     let entry = SinkEntry::new(config, &self.metrics);
+                    // The counter of the metrics goes on, and what is added to it is a difference to this. Nobody else
+                    // has the new entry yet, so holding both locks is safe.
                     entry.record.lock().delivered = known.record.lock().delivered;
                     entry
                 }
@@ -239,6 +243,7 @@ impl Sinks {
             |sink: &&Arc<SinkEntry>| !entries.iter().any(|new| new.config.name == sink.config.name);
         changes.removed = old.iter().filter(is_removed).map(|sink| sink.config.name.clone()).collect();
         self.current.store(Arc::new(entries));
+        // A reload of other keys must not wake the supervisor.
         if changes != SinkChanges::default() {
             self.replaced.send_modify(|number| *number += 1);
         }
@@ -291,6 +296,7 @@ impl SinkEntry {
         let mut record = self.record.lock();
         let before = record.delivered;
         change(&mut record);
+        // Under the lock: two updates at once must not leave the gauges of the older one.
         self.metrics.show(&self.config.name, &record);
         let delivered = self.metrics.delivered.get_or_create_owned(&[("sink", self.config.name.clone())]);
         delivered.inc_by(record.delivered.saturating_sub(before));
@@ -338,6 +344,7 @@ impl SinkEntry {
 
     /// Returns a key of the sink in the table of chains.
     pub(crate) fn key(&self, part: &str) -> Vec<u8> {
+        // By name only: a sink with another address or filter goes on at its position.
         format!("sink/{}/{part}", self.config.name).into_bytes()
     }
 }

@@ -133,12 +133,14 @@ impl Engine {
             self.sup_links.add_private([id.clone()]);
         }
         self.feeds.insert(feed);
+        // After the feed is there, so that no request finds neither.
         self.removed.write().remove(&id);
         self.announce_feed_change();
     }
 
     fn hide_feed(&self, id: &FeedId, removed: RemovedFeed) {
         self.removed.write().insert(id.clone(), removed);
+        // After the note of the removal: a request that does not find the feed finds why.
         let feed = self.feeds.remove(id);
         self.announce_feed_change();
         self.call_removal_hooks(feed.as_slice());

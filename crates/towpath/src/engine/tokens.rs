@@ -80,6 +80,7 @@ impl TokenSet {
         for (index, token) in new.server.tokens.iter().enumerate() {
             let name = format!("server.tokens {}", index + 1).into();
             let digest = TokenDigest::of_configured(token);
+            // Entries of `[server] tokens` are bare texts, which have no place for rights.
             let rights = vec![TokenRight::Admin];
             set.tokens.push(Arc::new(NamedToken { name, digest, rights, feeds: None }));
         }
@@ -137,6 +138,7 @@ impl TokenSet {
 
     /// Returns the token of a request.
     pub fn find(&self, given: &str) -> Option<&Arc<NamedToken>> {
+        // Hashed first: digests have one length, so their comparison tells nothing of a token's.
         let given = TokenDigest::of(given);
         first(self.tokens.iter(), |token| is_equal(&token.digest, &given))
     }
@@ -158,6 +160,7 @@ impl TokenSet {
 
     /// Returns the access of the token whose digest begins with these bytes: `readers` of the feed first.
     pub(crate) fn access_by_prefix(&self, feed: &FeedId, log: &FeedId, prefix: &[u8]) -> Option<Access> {
+        // Not in constant time: the prefix comes from a signed link or from the store, never as a client writes it.
         let begins = |digest: &TokenDigest| digest.as_bytes().starts_with(prefix);
         let reader = self.readers.get(feed).and_then(|all| all.iter().find(|reader| begins(&reader.digest)));
         let reads = |token: &&Arc<NamedToken>| begins(&token.digest) && reads(token, feed, log);

@@ -39,6 +39,7 @@ pub struct Objects {
 /// Limits of retries, in number and time: they bridge an outage of seconds.
 fn patience() -> RetryConfig {
     let backoff = BackoffConfig { init_backoff: Duration::from_millis(200), ..BackoffConfig::default() };
+    // Longer outages are for the export's own backoff, which logs them.
     RetryConfig { backoff, max_retries: 5, retry_timeout: Duration::from_secs(60) }
 }
 
@@ -70,6 +71,7 @@ pub(crate) fn open_storage(url: &Url) -> Result<(Box<dyn ObjectStore>, Path), Ta
             .with_retry(patience())
             .build()
             .map(|store| Box::new(store) as Box<dyn ObjectStore>),
+        // A local folder is opened elsewhere, with renames and syncs, and a store in memory ends with the process.
         _ => return Err(wrong(KINDS_OF_PLACES.into())),
     };
     Ok((store.map_err(|e| wrong(storage_reason(&e)))?, prefix))
@@ -128,11 +130,13 @@ impl Target for Objects {
             let piece = match piece {
                 Ok(piece) => piece,
                 Err(e) => {
+                    // Parts of an upload that is neither completed nor aborted stay, invisible, and are paid for.
                     writing.abort().await.map_err(failed)?;
                     return Err(TargetError::body(document, &e));
                 }
             };
             bytes += piece.len() as u64;
+            // A file may be larger than memory: no more than these parts wait to be sent.
             writing.wait_for_capacity(PARTS).await.map_err(failed)?;
             writing.put(piece);
         }
@@ -185,6 +189,7 @@ fn attributes(document: &TreeDocument) -> Attributes {
     let kept = [
         (Attribute::ContentType, document.header(CONTENT_TYPE.as_str())),
         (Attribute::CacheControl, document.header(CACHE_CONTROL.as_str())),
+        // Object storage has no `Link` header: a proxy in front can make it of the metadata.
         (Attribute::Metadata("link".into()), links.as_deref()),
         (Attribute::Metadata("supid".into()), document.header("x-sup-id")),
         (Attribute::Metadata("feed".into()), document.header(TOWPATH_FEED)),

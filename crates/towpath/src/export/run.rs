@@ -131,6 +131,8 @@ impl Tree {
 
     fn try_stage(&self, feed: Arc<Feed>) -> BoxFuture<'_, Result<Option<StagedFeed>, ExportError>> {
         async move {
+            // A feed that is published to every second never stands still, so after a few attempts it waits for the
+            // next export.
             for _ in 1..TRIES {
                 match self.stage(feed.clone()).await {
                     // Short: a feed that moves once in a while is caught at the second attempt.
@@ -140,6 +142,7 @@ impl Tree {
             }
             let done = self.stage(feed.clone()).await;
             if let Err(ExportError::Moved(_)) = done {
+                // Or its last change would wait for an append that may never come.
                 self.late.lock().push(feed.id().clone());
             }
             self.count_feed(&feed, done).await

@@ -32,6 +32,7 @@ pub trait Target: Send + Sync {
 
     /// Puts a document whose body is too large for memory. Returns the number of written bytes.
     async fn put_pieces(&self, document: &TreeDocument, mut pieces: Pieces) -> Result<u64, TargetError> {
+        // A target that can do better overrides this; in memory, a large file counts as a whole.
         let mut body = Vec::new();
         while let Some(piece) = pieces.next().await {
             body.extend_from_slice(&piece.map_err(|e| TargetError::body(document, &e))?);

@@ -38,6 +38,7 @@ pub struct KeptTree {
 ///
 /// Any number of nodes may be configured with the same target: the role has the tree's name.
 pub async fn keep(engine: Arc<Engine>, roles: Arc<Roles>, fetcher: Arc<Fetcher>, kept: KeptTree, stop: Stop) {
+    // Before the role is asked for, since the role has the tree's name.
     let Some(name) = name(&engine, &kept, &stop).await else { return };
     let changes = ChangedFeeds::of(&engine);
     let task = |lease, stop| {
@@ -69,6 +70,7 @@ async fn name(engine: &Engine, kept: &KeptTree, stop: &Stop) -> Option<String> {
 /// holder of the role continues it.
 async fn keep_now(keeper: TreeKeeper, fetcher: Arc<Fetcher>, stop: Stop) {
     let changes = keeper.changes.clone();
+    // Before the first export reads any head: an append in between is exported once more, rather than missed.
     changes.set_on(true);
     let site = PingSite::tree(&keeper.name, &keeper.kept.base_url);
     let pinger = Pinger::open(&keeper.engine, fetcher, site, keeper.lease.clone()).await;
@@ -103,6 +105,7 @@ impl TreeKeeper {
         let mut next_all = Instant::now();
         loop {
             let (which, is_all) = match Instant::now() >= next_all {
+                // The first as well: what changed before this node had the role is not known to it.
                 true => (ExportedFeeds::All, true),
                 false => (ExportedFeeds::These(self.changes.take()), false),
             };

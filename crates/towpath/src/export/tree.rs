@@ -104,6 +104,7 @@ pub async fn name_of(target: &dyn Target) -> Result<String, ExportError> {
         if let Some(name) = name {
             return Ok(name.to_owned());
         }
+        // Not secret, so the fast generator will do: the name only has to differ from other trees'.
         let name = format!("{:032x}", fastrand::u128(..));
         let body = Bytes::from(json!({ "tree": name }).to_string());
         let document = TreeDocument { path: NAME.into(), body, headers: HeaderMap::new() };
@@ -112,6 +113,7 @@ pub async fn name_of(target: &dyn Target) -> Result<String, ExportError> {
             true => drop(target.put(&document).await?),
             false => drop(target.create(&document).await?),
         }
+        // Before the name is used: after a crash the tree must not get another one, and with it another role.
         target.sync().await?;
     }
 }
@@ -131,6 +133,7 @@ impl Tree {
         base_url: &str,
         lease: Lease,
     ) -> Result<Self, ExportError> {
+        // Before the first put: the last holder of the role may still be writing.
         target.take_over().await?;
         Ok(Self {
             engine: at_base_url(engine, base_url),
@@ -171,6 +174,7 @@ impl Tree {
         document: &TreeDocument,
         pieces: Pieces,
     ) -> Result<(), ExportError> {
+        // Checked once for the whole body: a lease that ends meanwhile is found by the next put.
         roles::check(&self.lease)?;
         let bytes = self.target.put_pieces(document, pieces).await?;
         self.counted.written.fetch_add(1, Ordering::Relaxed);

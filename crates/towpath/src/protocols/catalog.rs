@@ -149,6 +149,7 @@ pub(crate) fn list<S: Serialize>(
     feeds: &[FeedEntry<S>],
     node: &NodeDescription<'_>,
 ) -> Result<Answer, RouteError> {
+    // `service` lets commands tell this server from others that listen at the address.
     let mut list = serde_json::json!({ "service": "towpath", "feeds": feeds });
     if let Some(instance) = node.instance {
         list["instance"] = instance.into();

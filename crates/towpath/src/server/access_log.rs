@@ -66,6 +66,7 @@ impl AccessRecord {
     fn new<B>(config: AccessLogConfig, client: IpAddr, request: &Request<B>, route: Route) -> Self {
         Self {
             began: Instant::now(),
+            // Drawn for each request: of every n-th one, clients that take turns would always show the same.
             is_sampled: config.takes(fastrand::f64()),
             config,
             client,
@@ -100,6 +101,8 @@ impl AccessRecord {
     }
 
     fn next(&self, config: AccessLogConfig, head: &[u8]) -> Self {
+        // hyper has not parsed this head. Only requests that equal an earlier one come here, so the line is
+        // well-formed.
         let target = head.split(|byte| *byte == b' ').nth(1);
         Self {
             began: Instant::now(),
@@ -149,6 +152,7 @@ impl AccessRecord {
 
 impl Drop for AccessRecord {
     fn drop(&mut self) {
+        // A client that leaves drops the response, and its request belongs into the log as well.
         self.finish();
     }
 }
@@ -158,6 +162,7 @@ fn redacted(target: &PathAndQuery) -> String {
     let Some(query) = target.query() else { return target.path().to_owned() };
     let parameters = query.split('&').map(|parameter| match parameter.split_once('=') {
         Some((name, value)) if SHOWN_PARAMETERS.contains(&name) => format!("{name}={value}"),
+        // The name stays: it tells what was asked, and names are no secrets.
         Some((name, _)) => format!("{name}=…"),
         // A bare word may be a secret as well.
         None => "…".to_owned(),

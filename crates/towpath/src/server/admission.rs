@@ -128,6 +128,7 @@ impl ConnectionPermit {
         // Made before the check, so that it gives both places back.
         let permit = StreamPermit { open, network };
         let limit = permit.open.max_connections();
+        // Counted before the comparison, or two streams at once would both take the last place.
         match permit.open.streams.fetch_add(1, Ordering::Relaxed) {
             count if count >= limit => Err(StreamAdmissionError::Total(limit)),
             _ => Ok(permit),
@@ -152,6 +153,7 @@ impl Drop for StreamPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
+        // In `drop`, so that a panic or an aborted task gives the place back, too.
         self.open.total.dec();
         if let Some(network) = self.network {
             self.open.give_back(network);

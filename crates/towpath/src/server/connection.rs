@@ -178,6 +178,7 @@ where
 
 fn http1_builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
+    // No half-close: a client that has closed its side is gone, and its long poll must not hold a place.
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).half_close(false);
     builder.max_buf_size(MAX_HEAD);
     builder

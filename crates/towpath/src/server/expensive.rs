@@ -56,6 +56,7 @@ pub(super) fn admit<'a, B>(
 pub(super) fn charge_guess(engine: &Engine, peer: SocketAddr, headers: &HeaderMap) -> Result<(), RouteError> {
     let (Some(limit), Some(_)) = (&engine.rate_limit, read_token(headers)) else { return Ok(()) };
     let tokens = engine.tokens.load();
+    // Without tokens there is nothing to guess, and some clients always send a header.
     if tokens.is_empty() || token_name(&tokens, headers).is_some() {
         return Ok(());
     }
@@ -81,6 +82,7 @@ impl ChargedRequest<'_> {
     /// Charges the request for an answer of so many bytes.
     pub(super) fn charge(mut self, size: u64) {
         self.is_settled = true;
+        // By the size before compression: that is what it took to make.
         self.account.charge(self.base_cost + size / BYTES_PER_POINT);
     }
 

@@ -75,6 +75,7 @@ impl<S> GuardedStream<S> {
         match written {
             Poll::Ready(written) => {
                 if let (Some(stall), Ok(bytes)) = (&mut self.stall, &written) {
+                    // Over HTTP/1.1 a connection sends one response at a time, so nothing shares its rate.
                     stall.end(count(bytes), 1, &self.limits);
                 }
                 Poll::Ready(written)
@@ -100,8 +101,10 @@ impl Stall {
             self.allowance = self.allowance.saturating_sub(since.elapsed());
         }
         let server = limits.server.load();
+        // At least 1: for a rate of 0 the time would be no number, for which `from_secs_f64` panics.
         let rate = f64::from(server.min_rate.max(1));
         let earned = Duration::from_secs_f64(bytes as f64 * sharing.max(1) as f64 / rate);
+        // Capped: a client that read a large file fast must not hold the next response for hours.
         self.allowance = (self.allowance + earned).min(server.rate_grace * MAX_GRACES);
     }
 
@@ -121,6 +124,7 @@ impl Stall {
                     Duration::ZERO
                 }
             };
+            // Short memory is a reason to cut early, but not at once: a client far away needs a moment for any answer.
             if waited >= self.allowance || waited >= TICK && limits.memory.is_exceeded() {
                 return Poll::Ready(());
             }
@@ -138,6 +142,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // Not accounted for: clients that send slowly meet the timeouts of heads and bodies.
         Pin::new(&mut self.stream).poll_read(context, into)
     }
 }
@@ -153,6 +158,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A flush ends a wait, but the client has taken no bytes that would earn time.
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         self.account(context, flushed, |()| 0)
     }

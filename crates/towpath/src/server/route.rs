@@ -96,6 +96,7 @@ async fn admit_and_dispatch(
     if let Some(charged) = &charged {
         request.extensions_mut().insert(charged.stream_account());
     }
+    // Charged afterwards: the cost is the size of what was made, which nobody knows before.
     let routed = dispatch(engine, peer, request, stop).await;
     match charged.map(|charged| (charged, routed.as_ref().ok().and_then(size_made))) {
         Some((charged, Some(size))) => charged.charge(size),
@@ -142,6 +143,7 @@ async fn dispatch(
     let segments = segments(&path)?;
     let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    // Before the table of methods: a preflight for an address that is not there is answered, too.
     if request.method() == Method::OPTIONS {
         return Ok(options(engine, &segments).into());
     }
@@ -156,6 +158,7 @@ async fn dispatch(
         };
     }
     match segments.as_slice() {
+        // All methods: tus has its own error answers, with its own headers.
         ["feeds", feed, "uploads", id @ ..] => {
             Ok(uploads::respond(engine, peer, feed, id.first().copied(), request).await.into())
         }
@@ -230,6 +233,7 @@ async fn dispatch_read(
     {
         return Err(gone_feed(id, &removed));
     }
+    // Taken now, because the match below consumes the feed.
     let is_public = feed.as_ref().is_none_or(|feed| feed.config.is_public());
     let routed = match (segments, feed) {
         (["feeds", _, "items"], Some(feed)) => match smart::items(engine, feed, access, &request).await? {

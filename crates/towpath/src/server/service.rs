@@ -117,6 +117,8 @@ impl Service<Request<Incoming>> for HttpService {
     fn call(&self, request: Request<Incoming>) -> ServiceFuture {
         if let Some(response) = self.answer.lock().take() {
             self.worker.requests.count(Route::ITEMS, response.status());
+            // The stand-in of `Rewind` has brought this request here. What it asked for was checked before it was
+            // parked.
             let response = logged(self.access.lock().take(), response, ResponseTiming::AfterWait);
             return ServiceFuture::Now(Some(response));
         }
@@ -125,6 +127,7 @@ impl Service<Request<Incoming>> for HttpService {
         let route = Route::of(request.uri().path());
         let access = AccessRecord::begin(&self.worker.engine, self.peer, &request, route);
         if let Some(answer) = self.refused(&request).or_else(|| self.prebuilt(&request)) {
+            // Before the range: a failed precondition leaves nothing to cut (RFC 9110, section 13.2.2).
             let answer = if_match::check(answer, || IfMatch::of(&request));
             let answer = range::cut(answer, || AskedPart::of(&request));
             self.worker.requests.count(route, answer.status);
@@ -141,6 +144,7 @@ impl Service<Request<Incoming>> for HttpService {
         let ConnectionWorker { engine, stop, requests, .. } = &*self.worker;
         let (engine, stop, requests) = (engine.clone(), stop.clone(), requests.clone());
         let (min_held, began) = (self.min_held, Instant::now());
+        // Taken now, since routing consumes the request.
         let (condition, asked) = (IfMatch::of(&request), AskedPart::of(&request));
         let span = spans::request(&request, route.name());
         let answer = route::respond(engine.clone(), self.peer, request, stop.clone());
@@ -170,6 +174,7 @@ fn has_one_host(request: &Request<Incoming>) -> bool {
 
 /// Returns true if the connection can leave hyper while this request waits: no body is left to be read.
 fn can_be_parked(request: &Request<Incoming>) -> bool {
+    // HTTP/1.0 connections close by default, and a shared response says HTTP/1.1.
     request.method() == Method::GET && request.version() == Version::HTTP_11 && request.body().is_end_stream()
 }
 
@@ -246,11 +251,13 @@ impl HttpService {
             return None;
         }
         let path = request.uri().path_and_query()?.as_str();
+        // No token is asked for: documents of private feeds are never in this cache.
         let document = self.worker.engine.documents.get(path)?;
         // Routing negotiates properly, and may build the other representation.
         if !document.is_acceptable(request.headers()) {
             return None;
         }
+        // `None` where a body has still to be compressed, which takes too long for this thread.
         let mut answer = document.respond(request.headers())?;
         if let Some(origin) = request.headers().get(ORIGIN) {
             self.worker.engine.cors.load().add_for(Some(origin), &mut answer.headers);

@@ -56,6 +56,7 @@ impl Session {
 
     /// Returns true for the session's form secret.
     pub(super) fn is_form_secret(&self, given: &str) -> bool {
+        // In constant time, as everything that a client could guess byte by byte.
         self.form_secret.as_bytes().ct_eq(given.as_bytes()).into()
     }
 }
@@ -75,6 +76,7 @@ impl Sessions {
         let number = random();
         let session = Session { token: token.into(), form_secret: random(), ends: now + LIFETIME };
         let mut sessions = self.sessions.lock();
+        // Here and not by a task: `find` refuses expired ones, and only sign-ins add any.
         sessions.retain(|_, session| session.ends > now);
         let of_token = sessions.values().filter(|session| session.token() == token).count();
         if of_token >= MAX_OF_TOKEN {
@@ -115,6 +117,7 @@ fn end_oldest(sessions: &mut HashMap<[u8; 32], Arc<Session>>, is_one: impl Fn(&S
 ///
 /// Requests that change something do not get it: only the forms of the pages do, which carry the session's form secret.
 pub(super) fn authorize<B>(engine: &Engine, request: &mut Request<B>) {
+    // A program's own token goes first: a cookie beside it must not widen what the request may read.
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     if !reads || !request.headers().contains_key(COOKIE) || request.headers().contains_key(AUTHORIZATION) {
         return;
@@ -127,12 +130,14 @@ pub(super) fn authorize<B>(engine: &Engine, request: &mut Request<B>) {
 /// Inserts a session's token as the `Authorization` header.
 pub(super) fn insert_token(headers: &mut HeaderMap, session: &Session) {
     if let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {}", session.token())) {
+        // So that no `Debug` output of the headers shows the token.
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
 }
 
 fn random() -> String {
+    // 256 bits: a number of 128 would do, but the cookie is all that stands for the token.
     format!("{:032x}{:032x}", unguessable(), unguessable())
 }
 
@@ -141,6 +146,7 @@ fn key(number: &str) -> [u8; 32] {
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {
+    // HTTP/2 may split cookies over several lines (RFC 9113, section 8.2.3).
     let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
     let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value)

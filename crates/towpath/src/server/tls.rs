@@ -21,6 +21,7 @@ use crate::stop::{Stop, stopped};
 pub(super) const HTTP2_PROTOCOL: &[u8] = b"h2";
 
 /// Interval of looking at the files.
+// Polled: where a symbolic link is exchanged, as Kubernetes does for secrets, a watch of the file sees nothing.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Reason why the files cannot be used.
@@ -163,9 +164,11 @@ fn read(files: &TlsConfig) -> Result<(ServerConfig, Option<Timestamp>), TlsError
     let private = PrivateKeyDer::from_pem_slice(&bytes).map_err(|e| unusable("[server.tls] key", key, &e))?;
     let pair =
         |e: rustls::Error| TlsError::Pair { cert: cert.clone(), key: key.clone(), reason: e.to_string() };
+    // Named here: a default of the process panics where two crates bring different providers.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(pair)?.with_no_client_auth();
+    // The first is the server's own; its issuers follow (RFC 8446, section 4.4.2).
     let not_after = certificates.first().and_then(|certificate| end_of(certificate));
     let mut config = builder.with_single_cert(certificates, private).map_err(pair)?;
     // In the order of preference. A client that names neither gets HTTP/1.1.

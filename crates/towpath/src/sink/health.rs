@@ -43,6 +43,7 @@ impl SinkHealth {
             if !same {
                 tracing::warn!(sink = %name, error = message, "cannot deliver");
             }
+            // The begin of the outage stays, whatever its errors say: alerts and the giving up count from it.
             let (since, attempts) =
                 record.error.take().map_or((now, 0), |error| (error.since, error.attempts));
             let next = wait.and_then(|wait| now.checked_add(wait).ok());
@@ -78,6 +79,7 @@ impl SinkHealth {
 
     /// Records that the source answers; an error of the destination stays.
     pub(super) fn source_answers(&self) {
+        // A source that answers says nothing of the destination, whose error must stay visible.
         let record = self.sink.record();
         let is_idle = record.state == SinkState::Starting && record.error.is_none();
         if is_idle || self.is_source_failing.load(Ordering::Relaxed) {
@@ -125,6 +127,7 @@ impl SinkObserver for SinkHealth {
                 record.delivered += changes as u64;
                 record.last_delivery = Some(wall_clock::now());
             }
+            // Old positions would show the sink as having gone back.
             if !is_resending {
                 record_positions(&self.sink, batch, record);
             }
@@ -145,6 +148,7 @@ fn record_positions(sink: &SinkEntry, batch: &SinkBatch, record: &mut SinkRecord
     // A document over all feeds names hundreds; a batch has few of them.
     for event in batch.events.iter() {
         if let SinkEvent::Change(change) = event {
+            // A position of a foreign feed may be a URL, and that may have a password.
             record.positions.insert(event.feed(), redact::credentials(&change.position));
         }
     }

@@ -106,6 +106,7 @@ impl LetterBox {
         let write = json_record::put(key(&self.sink, number), &letter);
         let bytes = write.value.as_ref().map_or(0, size);
         self.engine.store.write(vec![write], conditions(&self.lease)).await?;
+        // Only after the write: a number must not be skipped, nor used twice.
         self.last = number;
         self.sink.update(|record| {
             record.dead_letters += 1;
@@ -138,6 +139,7 @@ async fn count(engine: &Engine, sink: &SinkEntry) -> Result<LetterCounts, StoreE
         counts.bytes += page.iter().map(|(_, value)| size(value)).sum::<u64>();
         if let Some((key, _)) = page.last() {
             let digits = key.get(prefix.len()..).and_then(|digits| std::str::from_utf8(digits).ok());
+            // Keys are in the order of numbers, so the last of a page is the largest so far.
             counts.last = digits.and_then(|digits| digits.parse().ok()).unwrap_or(counts.last);
         }
     }
@@ -147,6 +149,7 @@ async fn count(engine: &Engine, sink: &SinkEntry) -> Result<LetterCounts, StoreE
 /// Takes letters that are gone off a sink's counts.
 fn uncount(sink: &SinkEntry, letters: u64, bytes: u64) {
     sink.update(|record| {
+        // Saturating: the counts are this process's, and another node may have dropped the same letters.
         record.dead_letters = record.dead_letters.saturating_sub(letters);
         record.dead_letter_bytes = record.dead_letter_bytes.saturating_sub(bytes);
     });
@@ -235,6 +238,7 @@ pub(crate) async fn drop_letters(engine: &Engine, sink: &SinkEntry) -> Result<u6
         let letters = page.len() as u64;
         let bytes = page.iter().map(|(_, value)| size(value)).sum();
         let removals = page.into_iter().map(|(key, _)| json_record::remove(key.to_vec())).collect();
+        // Without conditions: that a letter was sent meanwhile changes nothing of its being dropped.
         engine.store.write(removals, Vec::new()).await?;
         uncount(sink, letters, bytes);
         dropped += letters;
@@ -290,6 +294,7 @@ async fn resend_letter(
         // With the position that the destination has: the batch must not look like a part of a larger one.
         let kept = opener.open(&source).await?;
         opener.write(&source, vec![SinkEvent::Change(Box::new(change))], kept).await?;
+        // Before the letter is removed: a crash in between sends it twice, and loses nothing.
         opener.flush().await?;
     }
     let key = key(sink, letter.number);
@@ -304,6 +309,7 @@ async fn resend_letter(
 ///
 /// Sent again, the older version would replace the newer one.
 async fn is_superseded(engine: &Engine, sink: &SinkEntry, change: &Followed) -> Result<bool, StoreError> {
+    // A webhook gets events: each is of its own time, and an old one that comes late is what was asked for.
     let keeps_items = matches!(sink.config.kind(), "sqlite" | "postgres" | "dir");
     let (Ok(feed), Ok(seq)) = (FeedId::new(&change.feed), change.position.parse::<u64>()) else {
         return Ok(false);

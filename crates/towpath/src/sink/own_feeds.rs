@@ -79,6 +79,7 @@ pub(super) struct OwnFeeds {
 impl OwnFeeds {
     /// Copies until `stop` is set.
     pub(super) async fn copy(&mut self, stop: &Stop) -> Result<(), CopyError> {
+        // Before the feeds are listed: an append in between is collected.
         self.changes.start();
         let mut reloads = self.engine.feed_changes();
         self.add_unsent();
@@ -157,6 +158,7 @@ impl OwnFeeds {
     /// Opens a feed in the sink, and returns the position after which it goes on.
     async fn open(&self, feed: &FeedId, source: &Arc<str>) -> Result<SentPosition, CopyError> {
         let head = self.engine.store.head(feed).await.map_err(StoreError::from)?.seq;
+        // The destination keeps the position, with the changes in one transaction where it has those.
         let Some(kept) = self.opener.open(source).await? else {
             if self.sink.config.from == SinkStart::Beginning {
                 return Ok(SentPosition::default());
@@ -202,6 +204,7 @@ impl OwnFeeds {
     fn log_identity(&self, feed: &FeedId) -> String {
         let digest =
             Sha256::new_with_prefix(&self.engine.identity).chain_update([0]).chain_update(feed.as_str());
+        // 64 bits tell logs apart by chance, not against an attacker, whom nothing here would serve.
         hex::encode(&digest.finalize()[..8])
     }
 }

@@ -71,11 +71,14 @@ impl SinkTask {
                 tracing::error!(sink = %self.sink.config.name, error = %e, "cannot read the state of the sink");
             }
         }
+        // After the record was read: from here on this process's record is what all pages show.
         self.sink.set_here(true);
         tokio::select! {
             () = self.attempts(&lease, &stop) => {}
+            // Never ends by itself: the attempts end both.
             () = self.save_while_changing(&lease) => {}
         }
+        // Once more, whatever was saved: the next holder of the role begins with it.
         self.save(&lease, &mut None).await;
         self.sink.set_here(false);
     }
@@ -85,6 +88,7 @@ impl SinkTask {
         let mut failures = 0_u32;
         let mut was_paused = false;
         while !*stop.borrow() {
+            // Before the orders are read: one that comes meanwhile is then a change, and read again.
             orders.borrow_and_update();
             let control = match orders::load(&self.engine, &self.sink).await {
                 Ok(control) => control,
@@ -107,6 +111,7 @@ impl SinkTask {
                     () = sleep(ORDERS_INTERVAL) => {}
                     () = stopped(stop) => {}
                 }
+                // Somebody who resumes a sink does not want to wait for the longest backoff.
                 (failures, was_paused) = (0, true);
                 continue;
             }
@@ -131,11 +136,6 @@ impl SinkTask {
         }
     }
 
-    /// Delivers until an order comes, `stop` is set, or the destination fails for good.
-    async fn attempt(
-        &self,
-        lease: &Lease,
-        orders: &mut watch::Receiver<u64>,
     /// Pauses the sink by itself, until an operator resumes it.
     async fn pause(&self, lease: &Lease, control: SinkControl, reason: &str) {
         let name = &self.sink.config.name;
@@ -148,6 +148,11 @@ impl SinkTask {
         }
     }
 
+    /// Delivers until an order comes, `stop` is set, or the destination fails for good.
+    async fn attempt(
+        &self,
+        lease: &Lease,
+        orders: &mut watch::Receiver<u64>,
         stop: &Stop,
         resends: u64,
     ) -> AttemptEnd {
@@ -184,7 +189,9 @@ impl SinkTask {
             }
         };
         end.send_replace(true);
+        // The queue finishes once nobody can add to it.
         drop(opener);
+        // What is under way is finished: a batch that is cut off is sent twice, which a webhook's receiver sees.
         let finished = timeout(GRACE, queue.finish()).await;
         match (fed, finished) {
             (Err(FeedError::Sink(failure)), _) | (_, Ok(Err(failure))) => self.judge(failure),
@@ -197,6 +204,7 @@ impl SinkTask {
     async fn open(&self, lease: &Lease, ending: Stop) -> Result<(SinkQueue, SinkHealth), String> {
         // By the wall clock: the process that it failed in first may have been another one.
         let since = self.sink.record().error.map(|error| self.engine.now().duration_since(error.since));
+        // A webhook that has failed for days is given up after them, also over restarts.
         let failing_for = since.and_then(|time| Duration::try_from(time).ok()).unwrap_or_default();
         let inner = destination::open(&self.engine.config, &self.sink.config, failing_for, &self.fetcher)?;
         let letters = LetterBox::open(self.engine.clone(), self.sink.clone(), lease.clone()).await;

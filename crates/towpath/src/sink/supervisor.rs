@@ -27,6 +27,7 @@ pub(crate) async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, roles: Arc<R
         ending: HashMap::new(),
     };
     loop {
+        // Before the sinks are read: a reload in between is seen as a change.
         replacements.borrow_and_update();
         supervisor.adjust();
         tokio::select! {
@@ -62,9 +63,11 @@ impl Supervisor {
         let wanted = self.engine.sinks.all();
         self.ending.retain(|_, task| !task.is_finished());
         let is_kept = |running: &RunningSink| wanted.iter().any(|sink| Arc::ptr_eq(sink, &running.sink));
+        // By identity: a reload keeps the entry of a sink whose settings are the same.
         let ended: Vec<_> = self.running.extract_if(|_, running| !is_kept(running)).collect();
         for (name, running) in ended {
             running.end.send_replace(true);
+            // The counters of a sink that only changed go on.
             let is_removed = !wanted.iter().any(|sink| sink.config.name == name);
             let finished = async move {
                 // A panic was logged where the task is restarted.

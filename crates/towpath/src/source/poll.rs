@@ -34,6 +34,7 @@ use crate::store_error::StoreError;
 /// Maximum number of problems of a document, or of a mirrored feed, that are saved.
 pub(super) const SAVED_PROBLEMS: usize = 10;
 /// Maximum number of new comparisons after concurrent appends to the feed.
+// Clients may publish to a polled feed all the time, and the next poll compares again anyway.
 const MAX_CONFLICTS: usize = 5;
 
 /// A poll failed.
@@ -90,6 +91,7 @@ pub async fn poll(
 ) -> Result<PollSummary, StoreError> {
     let Some((source, address)) = feed.config.polled() else { return Ok(PollSummary::default()) };
     let mut state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint(source)).await?;
+    // Both clocks: dates are stored, and durations are measured by the monotonic one.
     let (now, began) = (engine.now(), Instant::now());
     let result = attempt(engine, fetcher, (feed, lease), source, address, &state, now).await;
     state.last_attempt = Some(now);
@@ -108,12 +110,14 @@ pub async fn poll(
         None => next_poll(source.every(), state.failures, retry_after, fastrand::u64(..)),
     };
     // The saved date serves the next start only. Until then the schedule runs on monotonic time.
+    // From the begin of the poll, so that slow sources keep their interval.
     polled.next = wait.saturating_sub(began.elapsed());
     let next = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).ok();
     state.next = next.filter(|_| !state.ended);
     polled.ended = state.ended;
     let record = PollRecord::new(now, began.elapsed().as_millis(), &polled);
     let record = poll_log::added(engine, feed, record).await?;
+    // After the append: a crash between the two repeats the poll, which then finds nothing new.
     state.save_with(engine.store.as_ref(), lease, feed.id(), Some(record)).await?;
     SourceMetrics::record(feed, &state);
     SourceMetrics::record_time(feed, began.elapsed());
@@ -151,6 +155,7 @@ fn record_failure(state: &mut SourceState, error: &PollError) -> PollSummary {
         // The address that it moved to is gone. The configured one may lead elsewhere by now.
         state.validators = Validators::default();
     } else {
+        // 410 is for good (RFC 9110, section 15.5.11), where 404 may be a publisher's mistake of an hour.
         state.ended = error.http_status == Some(410);
     }
     PollSummary { error: Some(error), ..PollSummary::default() }
@@ -178,11 +183,14 @@ async fn attempt(
         let polled = PollSummary { bytes: Some(length as u64), ..PollSummary::default() };
         return Ok(PollSuccess { polled, document: Some(saved) });
     }
+    // A parsed document takes many times its bytes. Without this, a hundred polls at once would add up.
     let reading = fetcher.memory().reading(length, source.limits.memory()).await;
     let read = DocumentReader { source, address, pages: &pages, has_more };
     let AppliedDocument { mut polled, about } = apply(engine, own, &read).await?;
     polled.bytes = Some(length as u64);
+    // Before anything is written, which may wait for a sync.
     drop((reading, pages));
+    // The documents show the description, and no append need come with a new one.
     if feed_about::save(engine, own.1, own.0, &about).await? {
         documents::forget_newest(engine, own.0);
     }
@@ -252,6 +260,7 @@ async fn apply(
         keep_newer(engine, feed, &known, &mut document).await?;
         let (guard, address) = (source.guard.into(), reader.address.to_owned());
         let about = document.about();
+        // Hashing all items of a large document would stop the thread's other tasks.
         let comparing = blocking(move || {
             // Feeds list the newest entry first by convention; a mapped JSON array has no such order.
             let order = match document.format {
@@ -337,6 +346,7 @@ async fn keep_newer(
 /// Removes live items that the document marks as deleted (RFC 6721).
 fn remove_deleted(found: &mut Diff, known: &KnownItems, document: &FeedDocument) {
     // An item that this document also changes was published again: the entry wins.
+    // A document is foreign text, and may mark one item twice.
     let mut listed: HashSet<&str> = found.changes.iter().map(|change| change.item.id.as_str()).collect();
     let is_live = |id: &str| known.get(id).is_some_and(Option::is_some);
     let ids = document.deleted.iter().map(|entry| entry.id.as_str());

@@ -48,6 +48,7 @@ pub(super) fn is_pushed(feed: &Feed) -> bool {
 
 /// Pushed sources of this node.
 struct PushedSources {
+    // Each shard of this node has a schedule of its own, which takes the deliveries of its sources.
     news: broadcast::Sender<FeedId>,
     /// Sources with a subscription; true if the last delivery was not followed by a second poll yet.
     subscribed: Mutex<HashMap<FeedId, bool>>,
@@ -86,6 +87,7 @@ pub(super) fn interval(engine: &Engine, feed: &FeedId, every: Duration) -> Durat
         // A cache between the source and here may still have had the document from before the delivery.
         return every;
     }
+    // Not less than the interval itself, which may be longer than a day.
     every.max(every.saturating_mul(REPAIR_INTERVALS).min(LONGEST_REPAIR))
 }
 

@@ -51,6 +51,7 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
     let mut deliveries = Deliveries::new(engine);
     let mut due = DueSources::default();
     due.refresh(engine, shard).await;
+    // A set, so that the polls end with the role: a node without it must not append.
     let mut polls: JoinSet<Option<NextPoll>> = JoinSet::new();
     let mut running: HashMap<task::Id, Arc<Feed>> = HashMap::new();
     loop {

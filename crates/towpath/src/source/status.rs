@@ -17,6 +17,7 @@ use crate::source::state::{SourceFailure, SourceState};
 use crate::store_error::StoreError;
 
 /// Limit of scheduled changes in the status of a feed.
+// The status is polled by dashboards, and a feed may have thousands.
 const MAX_SCHEDULED: usize = 100;
 
 /// Health of a source.
@@ -144,6 +145,7 @@ pub(crate) async fn source_state(
     let Some((source, address)) = feed.config.polled().or(feed.config.mirrored()) else { return Ok(None) };
     let mut state = SourceState::load(engine.store.as_ref(), feed.id(), &poll::fingerprint(source)).await?;
     if !details.are_shown() {
+        // The message may say which hosts and ports of this network answer.
         state.error = state.error.map(|_| SourceFailure::undisclosed());
         if feed.config.mirrored().is_some() {
             // They name addresses of the mirrored feed.

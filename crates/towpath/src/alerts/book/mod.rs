@@ -14,6 +14,7 @@ use super::kind::AlertKind;
 use super::notice::{AlertEntry, AlertNotice, NoticeContent};
 
 /// Most messages that wait for one destination. The oldest make room.
+// A destination that is down for weeks must not grow the book, which is saved as one row.
 const MAX_WAITING: usize = 100;
 /// Wait after the first failed attempt. It doubles with each further one.
 const FIRST_RETRY: Duration = Duration::from_secs(10);
@@ -81,6 +82,7 @@ pub(super) struct AlertBook {
     /// Number of the last message.
     number: u64,
     /// Name of the cluster's node that the book is about.
+    // Derived from the configuration at each start: a folder that moved to another machine has another name.
     #[serde(skip)]
     pub(super) node: Option<String>,
 }
@@ -180,6 +182,7 @@ impl AlertBook {
             // Ended and begun again before its end was told: it goes on.
             let begun = book.recovered.remove(&subject);
             let event = book.open.entry(subject).or_insert_with(|| OpenEvent {
+                // A begin in the future comes from another clock, and would make the event last a negative time.
                 since: begun.or(since).unwrap_or(now).min(now),
                 message: String::new(),
                 is_ripe: begun.is_some(),
@@ -225,6 +228,7 @@ impl AlertBook {
         let is_this = |waiting: &WaitingNotice| {
             waiting.destination == sent.destination && waiting.notice.id == sent.notice.id
         };
+        // By id and not by index: newer messages may have pushed it out while it was being sent.
         let Some(index) = self.outbox.iter().position(is_this) else { return false };
         let waiting = &mut self.outbox[index];
         waiting.attempts += 1;
@@ -233,6 +237,7 @@ impl AlertBook {
         if is_delivered || is_given_up {
             self.outbox.remove(index);
         } else {
+            // 2^15 times the first wait is above the longest one, and larger shifts would overflow.
             let doubled = FIRST_RETRY.saturating_mul(1 << waiting.attempts.min(16).saturating_sub(1));
             waiting.due = later(now, doubled.min(LONGEST_RETRY));
         }
@@ -253,11 +258,13 @@ impl AlertBook {
 impl KindBook {
     /// Takes the message that is due, if one is. Its events count as told from now on.
     fn message(&mut self, now: Timestamp, timing: AlertTiming) -> Option<NoticeContent> {
+        // All events of a kind share one message: a network failure breaks a hundred sources at once.
         let since_last = self.told_at.map(|at| elapsed(at, now));
         let has_news = self.news_since.is_some_and(|since| elapsed(since, now) >= timing.wait);
         let is_reminder = !timing.repeat.is_zero()
             && since_last.is_some_and(|since| since >= timing.repeat)
             && self.open.values().any(|event| event.is_told);
+        // A flapping sink must not send a message with each of its changes.
         if since_last.is_some_and(|since| since < timing.pause) || !(has_news || is_reminder) {
             return None;
         }

@@ -96,6 +96,8 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
     let late = progress();
     let bar = late.counter();
     let summary = match user_of(folder) {
+        // The engine locks its folder, so the server gives the copy. It is one of a moment, while it goes on
+        // publishing.
         FolderUser::Server(_) => {
             let asked = folder.clone();
             let asking = tokio::task::spawn_blocking(move || socket::request(&asked));
@@ -114,6 +116,7 @@ pub(crate) async fn backup(args: &BackupArgs) -> Result<Exit, CliError> {
     drop(late);
     let took = begin.elapsed();
     let removed = match args.keep {
+        // Only after the new one is whole: a backup that failed must not cost an older one.
         Some(keep) => keep_newest(&place, keep as usize).await.map(Some),
         None => Ok(None),
     };
@@ -159,6 +162,7 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
     let server = args.config.load()?.server;
     refuse_cluster(&server)?;
     let folder = server.data;
+    // An empty folder is fine: container volumes exist before anything is in them.
     let is_used = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
     if is_used || !matches!(user_of(&folder), FolderUser::Nobody) {
         return Err(CliError::usage(format!(
@@ -185,10 +189,6 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-async fn back_up(
-    copy: impl CopySource + Send + 'static,
-    made: Timestamp,
-    place: &BackupPlace,
 /// Backs up a folder that no process has open.
 async fn back_up_folder(
     folder: PathBuf,
@@ -206,6 +206,10 @@ async fn back_up_folder(
     done
 }
 
+async fn back_up(
+    copy: impl CopySource + Send + 'static,
+    made: Timestamp,
+    place: &BackupPlace,
     check: PieceCheck,
     bar: &ProgressBar,
 ) -> Result<BackupSummary, CliError> {

@@ -32,6 +32,7 @@ impl<S: CopySource, C: Fn() -> u64> CopySource for PacedCopy<S, C> {
     fn next(&mut self) -> Result<Option<CopyPage>, CopyError> {
         // A page is over when the next is asked for: then the reader has taken it.
         if let Some((committed, begun)) = self.last {
+            // A blocked thread is right here: the copy has a thread of its own.
             thread::sleep(rest(begun.elapsed(), (self.committed)() != committed));
         }
         self.last = Some(((self.committed)(), Instant::now()));

@@ -37,6 +37,7 @@ pub(super) fn send(source: &mut impl CopySource, out: &mut impl Write) -> io::Re
                 return out.write_all(text.as_bytes());
             }
         };
+        // Whole pages: the reader must know of each frame's length before its bytes come.
         let mut entries = Vec::new();
         page.entries.iter().for_each(|entry| push_entry(&mut entries, entry));
         out.write_all(&[number(page.section)])?;
@@ -64,6 +65,7 @@ impl<R: BufRead> ReceivedCopy<R> {
     /// Reads the beginning of the stream.
     pub(super) fn begin(mut input: R) -> Result<Self, CopyError> {
         let mut line = String::new();
+        // Bounded: something else may listen at the socket, and never end its line.
         input.by_ref().take(100).read_line(&mut line)?;
         if line.is_empty() {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
@@ -100,6 +102,7 @@ impl<R: BufRead> CopySource for ReceivedCopy<R> {
         match self.number::<1>()?[0] {
             END => {
                 let announced = u64::from_be_bytes(self.number()?);
+                // A stream that was cut within its last frames would otherwise look like a small store.
                 if announced == self.count {
                     return Ok(None);
                 }

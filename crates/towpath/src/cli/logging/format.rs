@@ -39,6 +39,7 @@ impl LineFormat {
         is_terminal: bool,
         redact: fn(&str) -> String,
     ) -> Self {
+        // NO_COLOR counts whatever its value (no-color.org).
         let has_colours = is_terminal && !is_journal && std::env::var_os("NO_COLOR").is_none();
         Self { format, is_journal, has_colours, redact, throttle: Mutex::default() }
     }
@@ -77,6 +78,7 @@ impl LineFormat {
         object.insert("target".into(), line.target.unwrap_or_else(|| target.to_owned()).into());
         object.insert("message".into(), line.message.into());
         for (name, value) in line.fields {
+            // A field must not take the place of the time, the level or the message, by which lines are filtered.
             object.entry(name).or_insert(value);
         }
         if left_out > 0 {
@@ -106,6 +108,7 @@ where
             0
         } else {
             let kind = (metadata.callsite(), line.target.as_deref());
+            // With the fields: the same warning of another feed is another warning.
             let what = (&line.message, format!("{:?}", line.fields));
             let Some(left_out) = self.throttle.lock().admit(level, &kind, &what, Instant::now()) else {
                 return Ok(());
@@ -113,6 +116,7 @@ where
             left_out
         };
         if self.is_journal {
+            // At the begin of the line, where the journal looks for it.
             write!(writer, "<{}>", priority(level))?;
         }
         match self.format {
@@ -146,7 +150,9 @@ impl LogLine {
         match (field.name(), value) {
             ("message", Value::String(text)) => self.message = text,
             ("log.target", Value::String(text)) => self.target = Some(text),
+            // The bridge from the `log` crate adds the file and the line of code, which only its developers need.
             (name, _) if name.starts_with("log.") => {}
+            // `r#type` is Rust's way to write the field `type`.
             (name, value) => self.fields.push((name.trim_start_matches("r#").to_owned(), value)),
         }
     }

@@ -91,6 +91,7 @@ fn is_due(upload: &Upload, run: &str, is_shared: bool, now: Timestamp) -> bool {
     // On a shared store other nodes receive requests, too.
     let is_nameless = |download: &Download| download.sha256.is_empty();
     let is_single = upload.row.resumable.is_none() && upload.row.download.as_ref().is_none_or(is_nameless);
+    // A request ends with its connection, and that with the process. Nobody can continue it.
     let is_of_earlier_run = !is_shared && is_single && upload.row.run != run;
     is_of_earlier_run || upload.row.stage == Stage::Removing || upload.row.expires <= now
 }
@@ -114,6 +115,7 @@ pub(crate) async fn finish_late(
         end(engine, upload).await?;
         return Ok(None);
     }
+    // Named as the precondition: a change that comes after this look counts as well.
     let live = latest.filter(|latest| latest.op != Op::Delete).map(|latest| latest.seq);
     finish_at(engine, upload, Expected::Version(live)).await.map(Some)
 }
@@ -129,6 +131,7 @@ async fn finish_at(
     expected: Expected,
 ) -> Result<Published, StoreError> {
     let store = engine.store.as_ref();
+    // Held until the item is appended: a deletion in between would remove the file that it is about to name.
     let held = lock(engine, &upload.feed, std::iter::once(upload.row.item.as_str())).await;
     let file = upload.keep(store).await?;
     let mut item = Item::new(&upload.row.item);

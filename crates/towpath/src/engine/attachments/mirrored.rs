@@ -48,6 +48,7 @@ pub(crate) async fn open(
     let store = engine.store.as_ref();
     let mut upload = find(store, feed, wanted).await?;
     let kept = size(store, feed, &wanted.file.key).await?;
+    // By digest and length: a file whose description changed is read again.
     if let Some(size) = kept.filter(|size| wanted.size.is_none_or(|described| described == *size)) {
         match &mut upload {
             // Its item may take a while to come: until then nobody removes the file.

@@ -121,11 +121,13 @@ impl Upload {
             download: None,
             run: String::new(),
         };
+        // Unguessable: whoever knows the id of a resumable upload may write to it.
         Self { feed: feed.clone(), id: hex::encode(unguessable().to_be_bytes()), row, stored: None }
     }
 
     /// Reads an upload.
     pub(crate) async fn load(store: &dyn Store, feed: &FeedId, id: &str) -> Result<Option<Self>, StoreError> {
+        // From an address: a slash in it would lead to the row of another feed.
         if id.len() != 32 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Ok(None);
         }
@@ -184,6 +186,7 @@ impl Upload {
         let value: Bytes = serde_json::to_vec(&row).map_err(|e| StoreError::Encode(e.to_string()))?.into();
         rows.push(TableWrite { table: Table::Chains, key: self.key(), value: Some(value.clone()) });
         store.write(rows, also.into_iter().chain([self.unchanged()]).collect()).await?;
+        // After the write only: a failed one leaves what the next write must name as its precondition.
         (self.row, self.stored) = (row, Some(value));
         Ok(())
     }
@@ -232,6 +235,7 @@ impl Upload {
     /// Removes the upload with the chunks that are of no file. A writer that is still at it fails from then on.
     pub(crate) async fn remove(&mut self, store: &dyn Store) -> Result<(), StoreError> {
         if self.row.stage == Stage::Receiving {
+            // First a mark, then the chunks: after a crash the row says what is left to remove.
             self.row.stage = Stage::Removing;
             self.save(store).await?;
         }
@@ -291,6 +295,7 @@ impl Upload {
         file: ChunkedFile,
         rows: Vec<TableWrite>,
     ) -> Result<(), StoreError> {
+        // A made-up row, with a time at which it is due: a crash in between leaves it to the next clean-up.
         let mut upload = Self::new(feed, "", String::new(), file.media_type, Timestamp::UNIX_EPOCH);
         upload.id = file.upload;
         // The row of a resumable upload may be there still.

@@ -12,6 +12,7 @@ use crate::blocking::blocking;
 use crate::store_error::StoreError;
 
 /// Bytes that are written with one sync.
+// The larger, the more bytes share a sync; but each upload holds a group in memory.
 const GROUP: usize = 4 << 20;
 /// Groups after which the store is to have them out of memory.
 const FLUSHED_TOGETHER: u32 = 4;
@@ -104,6 +105,7 @@ impl UploadBuffer {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         while !bytes.is_empty() {
+            // Groups begin at the begin of a chunk, so that a chunk is written once, and not at each piece.
             let taken = bytes.split_to(bytes.len().min(GROUP - self.pending.len()));
             self.pending.extend_from_slice(&taken);
             if self.pending.len() == GROUP {
@@ -136,6 +138,7 @@ impl UploadBuffer {
         let first = (self.position - self.stored as u64) / CHUNK as u64;
         let mut digest = std::mem::take(&mut self.digest);
         self.position += fresh.len() as u64;
+        // Megabytes of SHA-256 take milliseconds: not on a thread that serves.
         let hashed = blocking(move || {
             digest.update(&fresh);
             digest
@@ -149,6 +152,7 @@ impl UploadBuffer {
         };
         let rows =
             (0..).zip((0..bytes.len()).step_by(CHUNK)).map(|(index, from)| chunk(index, from)).collect();
+        // Also for bytes that do not count yet: their chunks are to be removed as well.
         row.reached = row.reached.max(self.position);
         row.expires = expiry(now);
         if !self.is_held {

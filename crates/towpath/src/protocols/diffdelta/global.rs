@@ -130,6 +130,7 @@ impl GlobalFeed {
     /// position, if it changed.
     pub(super) async fn refresh(&self, engine: &Arc<Engine>, feed: &Feed) -> Result<Option<u64>, StoreError> {
         let mut state = self.state.lock().await;
+        // In the lock of the state, or a chain that was read earlier could replace a newer one.
         let chain = StoredChain::load(engine.store.as_ref(), feed.id().as_str()).await?.chain();
         let known = state.sources.get(feed.id()).map_or(0, |known| known.snapshots);
         // A carried chain has no new changes for SUP to list.
@@ -204,6 +205,7 @@ impl GlobalFeed {
 
 async fn load(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), StoreError> {
     let store = engine.store.as_ref();
+    // What is pending is in the sources' snapshots, from which it is read again.
     state.pending = PendingDeltas::new();
     // Mints after those that the global feed includes are read again below.
     state.sources = Arc::default();
@@ -290,6 +292,7 @@ async fn recover(
             shown.snapshots += 1;
             shown.cursor = cursor.parse().map_err(|e| damaged(&e))?;
             Arc::make_mut(&mut state.sources).insert(source.clone(), shown.clone());
+            // After a long stop there may be more than one document may have.
             if state.pending.is_full(state.sources.len()) {
                 mint(engine, state).await?;
             }
@@ -380,6 +383,7 @@ async fn write(
 ) -> Result<(), StoreError> {
     let value = serde_json::to_vec(kept).map_err(|e| StoreError::Encode(e.to_string()))?;
     let value = Bytes::from(value);
+    // By the whole value: a node that lost its role in between must not extend the chain from an older state.
     conditions.push(Precondition { table: Table::Chains, key: KEY.to_vec(), value: state.stored.clone() });
     conditions.extend(state.lease.iter().filter_map(Lease::condition));
     writes.push(TableWrite { table: Table::Chains, key: KEY.to_vec(), value: Some(value.clone()) });
@@ -422,9 +426,11 @@ where
         + 'static,
 {
     let engine = engine.clone();
+    // A copy of the pointer, for the thread that builds.
     let sources = state.sources.clone();
     // A carry is built from the last snapshot, so the chain must be the one of that mint.
     let mut global = state.global.clone();
+    // Of the current document, not of the last mint: readers compare `hash` with what they have.
     let (hash, generated_at) = (global.chain.hash, global.chain.generated_at);
     global.chain = state.minted.clone();
     (global.chain.hash, global.chain.generated_at) = (hash, generated_at);

@@ -19,6 +19,7 @@ use crate::protocols::diffdelta::state::DiffDelta;
 use crate::store_error::StoreError;
 
 /// Number of feeds that are published at the same time.
+// Writes that wait for the same sync share it, and more at once would only take memory.
 pub(super) const AT_ONCE: usize = 256;
 /// Time that a request for a document over all feeds waits for them. Most servers have started by then.
 const WAIT: Duration = Duration::from_secs(2);

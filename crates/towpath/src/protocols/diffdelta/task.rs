@@ -206,6 +206,7 @@ async fn run_global(engine: &Arc<Engine>, stop: Stop) {
         let due = last + carries.max(delay);
         let batched = async {
             global.source_ran().await;
+            // Sources that are polled at the same minute end within a moment of each other.
             tokio::time::sleep(delay).await;
         };
         tokio::select! {

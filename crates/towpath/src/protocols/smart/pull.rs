@@ -163,6 +163,7 @@ impl PullRequest {
         let mut latest = self.clone();
         latest.query.order = FeedOrder { by, descending: true };
         latest.query.since = None;
+        // Twice as many, since deletions are in the pages and do not count.
         latest.query.max = wanted.saturating_mul(2).min(self.settings().limits.max_items);
         let (mut start, mut horizon) = (0, 0);
         for _ in 0..MAX_LAST_PAGES {
@@ -230,6 +231,7 @@ impl PullRequest {
         build: BuildResponse,
     ) -> Result<PullWaiter, TooManyWaiters> {
         let shared = Self { query: query.clone(), ..self.clone() };
+        // With the access: readers with different filters must not share a page.
         let key = PollKey { feed: self.feed.id().clone(), access: self.access, query, format };
         let registry = &Smart::of(&self.engine).wait_registry;
         // By the log, not the feed: an append to a log wakes the waiters of its filters as well.

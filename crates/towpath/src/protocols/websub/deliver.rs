@@ -132,6 +132,7 @@ async fn deliver(
     let ended = |range, outcome| EndedDelivery { id: send.id, range, outcome, took: Duration::ZERO };
     let nothing_known = DeliveredRange { through: send.after, scanned: send.after };
     // Tokens can be withdrawn while the server runs. The subscription then ends as with 410 from its callback.
+    // Also if the token still reads the feed, but another part of it: the subscriber asked for what it could see then.
     let access = access_of(&to.topic.feed, &engine.tokens.load(), to.subscription.reader.as_deref());
     if access != Some(to.access) {
         tracing::info!(feed = %to.topic.feed.id(), "a subscription ended: its token was withdrawn");
@@ -182,6 +183,7 @@ async fn post(
         }
     };
     let request = CallbackRequest { method: Method::POST, url: callback, headers, body };
+    // Pinned, so that the call goes on after the timeout instead of being sent twice.
     let mut call = pin!(caller.call_for_head(request));
     let called = match timeout(SLOW_ANSWER, &mut call).await {
         Ok(called) => called,
@@ -202,10 +204,12 @@ async fn post(
             body.drain().await;
             match response.status {
                 200..=299 => DeliveryOutcome::Accepted,
+                // "the hub MAY terminate the subscription if it receives that code" (WebSub, section 7).
                 410 => DeliveryOutcome::Gone,
                 _ => DeliveryOutcome::Refused(response.retry_after),
             }
         }
+        // Counts as refused: the name may lead to a private address now, and to the subscriber again later.
         Err(CallbackError::Url(_) | CallbackError::NotPublic(_)) => DeliveryOutcome::Refused(None),
         Err(error) => {
             tracing::debug!(callback, %error, "a subscriber was not reached");
@@ -239,6 +243,7 @@ fn finish(engine: &Engine, ended: EndedDelivery, is_last: bool) -> Option<Delive
         HubState::of(engine).missed.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(callback = to.subscription.callback, feed = %to.topic.feed.id(), "a subscriber misses a delivery");
     }
+    // In the lock of the end: the connection goes to this task's next delivery, so tasks never outnumber connections.
     let work = if is_last { None } else { next(&mut subscribers, now) };
     drop(subscribers);
     match verdict {
@@ -264,6 +269,7 @@ fn check_leases(engine: &Arc<Engine>) {
             HubState::of(engine).end(id);
             continue;
         }
+        // Due before the end of the lease only in PubSubHubbub 0.3 (section 6.3): the hub asks whether it is to go on.
         let mut look = to.ends;
         if verify::refresh(engine, id, &to).is_err() {
             look = look.min(now.after(RENEWAL_RETRY));

@@ -36,6 +36,7 @@ pub(super) enum VerificationJob {
     /// Asks the callback to confirm.
     Ask(Box<PendingVerification>),
     /// Stores the result of a confirmed request, whose lease ends at this time.
+    // Boxed, or each of many thousand entries would have the size of the largest.
     Save(Box<PendingVerification>, Monotonic, Option<AddressBlock>),
     /// Tells a callback that its subscription is denied, by this URL.
     Deny(String),

@@ -24,6 +24,7 @@ use crate::store_error::StoreError;
 pub(crate) async fn load(engine: &Arc<Engine>) -> Result<(), StoreError> {
     let store = engine.store.as_ref();
     let mut topics = KnownTopics::default();
+    // A merge of two scans: a read per subscription would take minutes for a million of them.
     let mut positions = PositionScan::new(store);
     let mut scan = TableScan::new(store, Table::Subscriptions, SUBSCRIPTIONS);
     while let Some(page) = scan.next().await? {
@@ -35,6 +36,7 @@ pub(crate) async fn load(engine: &Arc<Engine>) -> Result<(), StoreError> {
                 ended.push((id, value));
             }
         }
+        // Per page, so that a hub of a million ended leases does not collect them all.
         delete_all_as_read(engine, ended).await?;
     }
     Ok(())
@@ -115,6 +117,7 @@ async fn apply(
     position: Option<Seq>,
 ) -> Result<Option<SubscriptionId>, StoreError> {
     let Some(subscription) = HubSubscription::from_bytes(value) else {
+        // Left where it is: a later version may have written it, and can read it again.
         tracing::error!("a stored subscription cannot be decoded");
         return Ok(None);
     };
@@ -133,6 +136,7 @@ async fn apply(
         ended::deny(engine, &subscription);
         return Ok(Some(id));
     };
+    // No denial: the subscriber knew when its lease would end.
     if ended {
         return Ok(Some(id));
     }

@@ -69,6 +69,7 @@ impl BuiltPages {
     fn cell(&self, topic: &str, place: PageKey) -> PageCell {
         let mut pages = self.0.lock();
         let is_it = |(known, of, _): &&(PageKey, Box<str>, PageCell)| *known == place && **of == *topic;
+        // From the newest: most subscribers are at the same last position.
         if let Some((.., made)) = pages.iter().rev().find(is_it) {
             return made.clone();
         }
@@ -90,6 +91,7 @@ pub(crate) async fn page(
 ) -> Result<Arc<PushPage>, PullRequestError> {
     let (topic, access) = (&to.topic, to.access);
     let (format, head) = (topic.format(to.subscription.dialect), topic.head());
+    // With the head: a subscriber that comes a moment later gets the changes that have come since.
     let place = PageKey { access, format, after, head };
     let made = BuiltPages::of(engine).cell(&topic.key, place);
     let make = || async { Ok(Arc::new(make(engine, topic, access, format, (after, head)).await?)) };
@@ -178,6 +180,7 @@ fn headers(content_type: &'static str, links: Option<HeaderValue>) -> HeaderMap 
 }
 
 fn carried(settings: &FeedSettings, page: &PullPage, by: OrderBy, after: Seq, head: Seq) -> DeliveredRange {
+    // Recorded, so that the next delivery does not scan the hidden items once more.
     let scanned = || read_cursor(page.last_cursor.as_deref()?, &settings.tag, by).and_then(ParsedCursor::seq);
     let last = page.changes.last().map(|change| by.position(change));
     // Where a filter hides many, a page may be empty and still lead on.
@@ -215,6 +218,7 @@ async fn ask(
     access: Access,
     query: PullQuery,
 ) -> Result<PullPage, PullRequestError> {
+    // A topic's query may name a timeout. A delivery never waits: it was an append that caused it.
     let query = PullQuery { timeout: Duration::ZERO, ..query };
     PullRequest {
         engine: engine.clone(),

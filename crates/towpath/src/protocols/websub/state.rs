@@ -27,6 +27,8 @@ use crate::protocols::websub::topic::Topic;
 
 /// The engine's part of WebSub.
 pub struct HubState {
+    // Locked before `topics` by whoever needs both. `on_append` takes neither this nor `saving`, for it runs on the
+    // store's thread.
     pub(super) subscribers: Mutex<Dispatcher<Arc<VerifiedSubscriber>>>,
     /// The topics that have subscribers, by the log that they show.
     topics: RwLock<HashMap<FeedId, Vec<Arc<Topic>>>>,
@@ -183,6 +185,8 @@ impl HubState {
 
     /// Returns the first subscribers of a feed, and the number of all.
     pub(crate) fn of_feed(&self, feed: &Feed, most: usize) -> (Vec<SubscriberInfo>, usize) {
+        // Cloned, so that this lock is free before that of the subscribers is taken: `add` holds them in the other
+        // order.
         let topics: Vec<Arc<Topic>> = self.topics.read().get(feed.log()).cloned().unwrap_or_default();
         let (subscribers, mut infos, mut total) = (self.subscribers.lock(), Vec::new(), 0);
         for topic in topics.iter().filter(|topic| topic.feed.id() == feed.id()) {
@@ -229,6 +233,7 @@ impl HubState {
             return Ok(caller);
         }
         let made = CallbackClient::new(self.calls)?.with_transport(self.transport());
+        // Two first deliveries may both make a client; one is dropped.
         Ok(self.caller.get_or_init(|| made))
     }
 
@@ -264,6 +269,7 @@ impl HubState {
     /// Returns the topic that all its subscribers share, and has appends to its log noted.
     fn shared_topic(&self, topic: Arc<Topic>) -> Arc<Topic> {
         let mut topics = self.topics.write();
+        // A million subscribers of one topic share one object.
         let known = topics.entry(topic.feed.log().clone()).or_default();
         if let Some(shared) = known.iter().find(|known| known.key == topic.key) {
             return shared.clone();
@@ -296,6 +302,7 @@ impl HubState {
 
     /// Passes appends to the dispatcher.
     pub(super) fn dispatch_appends(&self) {
+        // Drained before the heads are read: an append in between marks its log again.
         let logs: Vec<FeedId> = self.dirty.lock().drain().collect();
         for log in logs {
             let topics = self.topics.read().get(&log).cloned().unwrap_or_default();

@@ -66,6 +66,8 @@ impl Topic {
         let base = format!("{}/feeds/{}/", engine.base_url, feed.id());
         // Cut, because it is the client's text and is sent back.
         let foreign = || TopicError::Foreign { topic: url.chars().take(200).collect(), base: base.clone() };
+        // Percent-encoded letters are equal to the letters themselves (RFC 3986, section 6.2.2.2), and clients encode
+        // more than they must.
         let decoded = decode_unreserved(url);
         let rest = decoded.strip_prefix(&base).ok_or_else(foreign)?;
         if let Some(syntax) = Syntax::of_name(rest) {
@@ -110,6 +112,7 @@ impl Topic {
         syntax: Syntax,
         access: Access,
     ) -> Result<Self, TopicError> {
+        // A document shows the whole feed, so its pushes would tell a reader of what its filter hides.
         if access != Access::Whole || feed.is_filter() {
             return Err(TopicError::Closed);
         }
@@ -129,6 +132,7 @@ impl Topic {
         let limits = &settings(engine, feed).limits;
         let query =
             PullQuery::parse(query, limits).map_err(|e| TopicError::Query(format!("is no base URL: {e}")))?;
+        // From the parsed query: `order=created&format=atom` and `format=atom&order=created` are one topic.
         let key = format!("{}?{}", feed.id(), query.base_query).into();
         Ok(Self { feed: feed.clone(), key, query, document: None })
     }

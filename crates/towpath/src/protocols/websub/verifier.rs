@@ -32,11 +32,13 @@ pub(super) fn submit(
     requester: Option<IpAddr>,
     job: VerificationJob,
 ) -> Result<(), QueueFull> {
+    // By block of addresses: one client with a /64 must not fill the queue.
     let requester = requester.map(AddressBlock::of);
     let address = AddressBlock::of_url(job.url());
     let needs_timer = {
         let mut queue = HubState::of(engine).verifier.queue.lock();
         queue.jobs.submit(requester, address, job)?;
+        // Set under the queue's lock: of two submissions at once, one starts the timer.
         !std::mem::replace(&mut queue.has_timer, true)
     };
     if needs_timer {
@@ -61,6 +63,8 @@ async fn run_timer(engine: Weak<Engine>) {
         let wait = {
             let mut queue = HubState::of(&at).verifier.queue.lock();
             if queue.jobs.is_empty() {
+                // In the same lock as the look at the queue: a job that is submitted after it starts a timer of its
+                // own.
                 queue.has_timer = false;
                 return;
             }
@@ -79,6 +83,7 @@ fn begin_due(engine: &Arc<Engine>) {
     loop {
         let (due, evicted) = {
             let mut queue = HubState::of(engine).verifier.queue.lock();
+            // The lock is released before anything is spawned or logged.
             (queue.jobs.poll(now().monotonic), queue.jobs.take_evicted())
         };
         for job in evicted {
@@ -88,6 +93,7 @@ fn begin_due(engine: &Arc<Engine>) {
         let engine = engine.clone();
         engine.runtime.clone().spawn(async move {
             perform(&engine, id, job).await;
+            // Its slot is free now, and the timer may sleep for a minute.
             begin_due(&engine);
             HubState::of(&engine).verifier.wake.notify_one();
         });
@@ -125,6 +131,7 @@ async fn call(engine: &Engine, url: &str) -> Result<Response, SubscribeError> {
 
 /// Asks a callback once.
 async fn ask(engine: &Arc<Engine>, id: VerificationId, mut pending: Box<PendingVerification>) {
+    // The client learns the address of the callback only while it connects, and may be refused then.
     let before = pending.verification.clone();
     let url = pending.verification.request_url(now().monotonic);
     let called = call(engine, &url).await;
@@ -168,6 +175,7 @@ async fn save(
     ends: Monotonic,
     address: Option<AddressBlock>,
 ) {
+    // The limits are checked again here: others may have taken the last places while the callback was asked.
     let done = apply_confirmed(engine, &pending, ends, address).await;
     let now = now().monotonic;
     if let Err(error @ (SubscribeError::Full(_) | SubscribeError::Gone(_))) = &done {
@@ -178,6 +186,8 @@ async fn save(
         // The subscriber has confirmed and relies on it, so storing is tried until it works.
         Err(SubscribeError::Store(error))
             if error.retry_after().is_some()
+                // A synchronous client waits with its request open, and is better told of the failure (PubSubHubbub
+                // 0.3, section 6.1).
                 && pending.request.form.verify != VerifyMode::Sync
                 && now < ends =>
         {

@@ -169,6 +169,7 @@ impl ComponentDriver {
 
     fn disconnect(&mut self) {
         (self.reader, self.writer, self.connecting) = (None, None, None);
+        // A stanza that was written in part must not be continued on the next connection.
         self.output.clear();
     }
 

@@ -87,6 +87,7 @@ pub(super) async fn of_feed(visit: &Visit, feed: &Arc<Feed>) -> Result<Health, R
         }
     };
     if let Some(failure) = failure {
+        // Over what the source says: its changes arrive, and no reader sees them.
         health.state = FeedState::Failing;
         health.reason = match details {
             Details::Shown => format!("Publishing fails: {failure}."),

@@ -51,6 +51,7 @@ impl StreamAccount {
     /// Replaces the piece that waits, because the one before was taken.
     pub(super) fn set_piece(&self, piece: Option<usize>) {
         let mut state = self.state.lock();
+        // Under the stream's lock, so that the connection's count of waiting streams changes once for each.
         let before = std::mem::replace(&mut state.piece, piece);
         state.taken += before.unwrap_or_default();
         match (before.is_some(), piece.is_some()) {

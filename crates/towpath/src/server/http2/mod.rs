@@ -77,6 +77,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
                 look = Instant::now() + PING_TIMEOUT;
                 connection.as_mut().graceful_shutdown();
             }
+            // At once, without GOAWAY: a client that does this ignores it, and each further reset costs work.
             () = streams.too_many_cancelled() => {
                 return tracing::debug!(%peer, "closed a connection: too many requests were cancelled");
             }
@@ -127,6 +128,7 @@ impl Service<Request<Incoming>> for Http2Service {
             Ok(permit) => permit,
             Err(error) => return refused(RouteError::busy(error.to_string())),
         };
+        // h2 lets twice as much through (see `builder`), so that this can answer with a reason.
         if is_long(&request) {
             let answer =
                 long_head::respond_with_refusal(self.inner.worker.engine.clone(), self.inner.peer, &request);
@@ -149,6 +151,7 @@ fn is_long<B>(request: &Request<B>) -> bool {
 /// Gives a request the form that it would have over HTTP/1.1, so that every check sees the same host.
 fn as_http1<B: Body>(mut request: Request<B>) -> Result<Request<B>, RouteError> {
     let bad = |reason: &str| RouteError::bad_request(format!("{reason} (RFC 9113, section 8.3.1)"));
+    // There is no tunnel here, and CONNECT has no `:path` to go by.
     if request.method() == Method::CONNECT {
         return Err(RouteError::method("GET, HEAD"));
     }
@@ -161,6 +164,7 @@ fn as_http1<B: Body>(mut request: Request<B>) -> Result<Request<B>, RouteError> 
         if authority.contains('@') {
             return Err(bad("an :authority has no user name"));
         }
+        // A proxy may have checked the one, and the DNS rebinding check would see the other.
         if request.headers().get_all(HOST).iter().any(|host| host.as_bytes() != authority.as_bytes()) {
             return Err(bad("Host and :authority name different hosts"));
         }
@@ -171,6 +175,7 @@ fn as_http1<B: Body>(mut request: Request<B>) -> Result<Request<B>, RouteError> 
         return Err(bad("a request has an :authority or one Host header"));
     }
     let path = request.uri().path_and_query().cloned().ok_or_else(|| bad("a request has a :path"))?;
+    // Origin form, as over HTTP/1.1: caches and routes go by it.
     *request.uri_mut() = Uri::from(path);
     Ok(request)
 }
@@ -186,6 +191,8 @@ impl Future for StreamResponse {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let response = std::task::ready!(Pin::new(&mut self.inner).poll(context))?;
+        // The body holds it until the response was sent: a response that waits for its client is what the limit
+        // counts.
         let permit = self.permit.take();
         Poll::Ready(Ok(response.map(|body: ResponseBody| PacedBody::new(body, permit))))
     }

@@ -69,6 +69,7 @@ impl Body for PacedBody {
             match ready!(Pin::new(&mut self.inner).poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => self.rest = data,
+                    // Trailers: flow control applies to DATA frames only (RFC 9113, section 5.2.1).
                     Err(other) => return Poll::Ready(Some(Ok(other))),
                 },
                 ended => {
@@ -92,6 +93,7 @@ impl Body for PacedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
+        // hyper takes an exact hint as the Content-Length, so bytes that are held back here must count.
         let (inner, rest) = (self.inner.size_hint(), self.rest.len() as u64);
         let mut hint = SizeHint::new();
         hint.set_lower(inner.lower() + rest);
@@ -104,6 +106,7 @@ impl Body for PacedBody {
 
 impl Drop for PacedBody {
     fn drop(&mut self) {
+        // A stream that was reset must not count as waiting: the others would earn time for it.
         self.set_piece(None);
     }
 }

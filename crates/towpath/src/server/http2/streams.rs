@@ -62,6 +62,8 @@ impl ConnectionStreams {
         let now = Instant::now();
         let is_exceeded = self.limits.memory.is_exceeded();
         let was_exceeded = std::mem::replace(&mut activity.was_exceeded, is_exceeded);
+        // Exceeded at two looks: a peak that passes is no client's fault. Streams that wait are cut by their own
+        // tasks.
         if is_exceeded && was_exceeded && self.waiting.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -89,6 +91,7 @@ impl ConnectionStreams {
         if end == StreamEnd::Complete {
             return;
         }
+        // A leaky bucket, which needs no timer: what leaked meanwhile is computed at the next cancellation.
         let paid_off = (now - activity.cancelled_at).as_secs_f64() * CANCEL_RATE;
         activity.cancelled = (activity.cancelled - paid_off).max(0.0) + 1.0;
         activity.cancelled_at = now;
@@ -120,6 +123,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
             streams: self.0.clone(),
             stall: None,
         };
+        // In the scope, the body of the stream's response finds its account without hyper's help.
         tokio::spawn(ACCOUNT.scope(account, task));
     }
 }
@@ -144,10 +148,13 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
             return Poll::Ready(());
         }
         let limits = &task.streams.limits;
+        // After the stream's own poll, in which hyper may have taken a piece or asked for the next.
         let (taken, is_waiting) = task.account.take_progress();
         if let Some(stall) = &mut task.stall
             && taken > 0
         {
+            // The streams of a connection share the client's bandwidth, so the minimum rate holds for all of them
+            // together.
             stall.end(taken, task.streams.waiting.load(Ordering::Relaxed), limits);
         }
         if !is_waiting {

@@ -151,9 +151,12 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
     }
 
     async fn poll_event(&mut self, stream: &mut ClientStream, long_poll: &LongPoll) -> PollEvent {
+        // One timer per connection, set again: making one for each poll would cost more than the poll.
         self.timer.set(long_poll.deadline());
         let mut has_next_request = false;
         poll_fn(|context| {
+            // Before the socket: a client that has left still costs less than a look at every socket after each
+            // append.
             if let Poll::Ready(response) = long_poll.poll_shared(context) {
                 return Poll::Ready(PollEvent::Response(response));
             }
@@ -189,6 +192,7 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
             let mut buffer = ReadBuf::uninit(&mut buffer);
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    // A request in two packets is not found, and hyper reads the rest of it.
                     Poll::Ready(Some(self.look_up(buffer.filled(), last.as_deref())))
                 }
                 // The end of the stream or an error: between requests, a client may leave without a word.
@@ -201,6 +205,7 @@ impl<'a, S: Future<Output = ()>> Parker<'a, S> {
 
     fn look_up(&self, request: &[u8], last: Option<&AccessRecord>) -> NextRequest {
         let poll = self.cache.lock().join(request);
+        // Copied only now: for a cached request the buffer on the stack suffices.
         let uncached = || NextRequest::Uncached(Bytes::copy_from_slice(request));
         let Some(poll) = poll else { return uncached() };
         match (last, poll.request.engine.logs_requests()) {

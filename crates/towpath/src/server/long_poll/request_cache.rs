@@ -51,6 +51,7 @@ impl CachedPoll {
     /// Waits in the shared poll. Returns `None` if there may be a page by now, or if the registry is full.
     fn rejoin(&self) -> Option<LongPoll> {
         let Self { request, format, after, shared_poll } = self;
+        // Tokens can be withdrawn at any time, and this is the only check that equal bytes do not settle.
         if !request.is_still_allowed() {
             return None;
         }
@@ -77,6 +78,7 @@ impl RequestCache {
         let poll = cached.rejoin();
         // Mostly the log has grown. A poll that has its response never opens again.
         if poll.is_none() {
+            // Now and not when the map is full: each entry holds a request with its feed.
             self.0.0.remove(request);
         }
         poll
@@ -102,6 +104,7 @@ impl<T> Default for BytesMap<T> {
 impl<T> BytesMap<T> {
     /// Inserts a value. A full map first drops the entries that are not useful, or else all.
     fn insert(&mut self, request: &[u8], value: T, is_useful: impl Fn(&T) -> bool) {
+        // A look-up reads no more bytes than that, so a longer key would never be found.
         if request.is_empty() || request.len() > MAX_REQUEST {
             return;
         }

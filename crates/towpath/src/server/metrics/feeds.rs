@@ -114,6 +114,7 @@ pub(super) async fn scrape(
     // On two cores: ten thousand feeds take milliseconds.
     let half = feeds.len() / 2;
     let (first, mut second) = tokio::try_join!(part(0..half), part(half..feeds.len()))?;
+    // Each half took up to the limit, as it does not know the other.
     second.feeds.truncate(limit.saturating_sub(first.feeds.len()));
     let totals = first.totals.with(&second.totals);
     Ok((ScrapedFeeds([first, second]), totals))

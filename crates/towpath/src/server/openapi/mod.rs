@@ -67,6 +67,7 @@ enum Publishing {
 
 /// Makes the document of a server.
 fn document(base_url: &str, publishing: Publishing) -> Value {
+    // Sorted, so that two versions of the document can be compared.
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for (tag, _, operations) in &GROUPS {
         for operation in *operations {
@@ -114,6 +115,8 @@ fn describe(operation: &Operation, tag: &str, publishing: Publishing) -> Value {
     let token = || json!({ "token": [] });
     let security = match operation.right {
         Right::None => vec![],
+        // The empty requirement makes the token optional (OpenAPI 3.1, Security Requirement Object): only private
+        // feeds need one.
         Right::Read => vec![json!({}), token()],
         Right::Publish | Right::Admin if publishing == Publishing::Open => vec![json!({}), token()],
         Right::Publish | Right::Admin => vec![token()],

@@ -26,6 +26,7 @@ pub(super) struct Fields {
 impl Fields {
     /// Parses a form in one text.
     pub(super) fn of_text(body: &[u8]) -> Result<Self, RouteError> {
+        // One more than there may be, so that too many are seen without parsing them all.
         let pairs = url::form_urlencoded::parse(body).take(MAX_FIELDS + 1);
         let fields = pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
         Self { fields, files: Vec::new() }.checked()
@@ -34,6 +35,7 @@ impl Fields {
     /// Parses a form with files.
     pub(super) async fn of_parts(boundary: &str, body: Bytes) -> Result<Self, RouteError> {
         let bad = |e: multer::Error| RouteError::bad_request(format!("multipart/form-data: {e}"));
+        // The body is in memory already, within its limit, but the parser takes streams only.
         let body = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(body)]);
         let mut parts = multer::Multipart::new(body, boundary);
         let mut read = Self::default();
@@ -143,6 +145,7 @@ impl Fields {
                 "author" => push(&mut item, "authors", text()),
                 "tag" => push(&mut item, "tags", text()),
                 "attachment" => push(&mut item, "attachments", json!({ "url": value })),
+                // Refused rather than kept: a misspelt name would lose its value without a word.
                 other => {
                     let name: String = other.chars().take(60).collect();
                     return Err(RouteError::bad_request(format!(

@@ -50,12 +50,14 @@ pub(in crate::server) async fn content(
     let limit = max_content(engine);
     let length = request.body().size_hint().exact();
     if length.is_some_and(|length| length > limit) {
+        // Read a little first: a client that is still sending may see a reset instead of the answer.
         request_body::skip(engine, request, MAX_CONTENT).await;
         return Err(too_large(limit));
     }
     let is_large = is_large(&request);
     let mut body = BodyReader::new(engine, request, limit)?;
     let mut received = WholeBody::new(engine);
+    // A body without a length is held until it turns out to be large. Most are small, and need no row.
     while !is_large && received.len() <= MAX_CONTENT {
         if !body.next_into(&mut received).await? {
             return Ok(ReceivedContent::Whole(received.freeze()));
@@ -79,9 +81,11 @@ async fn receive(
     mut body: BodyReader,
 ) -> Result<ReceivedFile, RouteError> {
     let store = engine.store.as_ref();
+    // Before the first chunk: after a crash, chunks are found by their row only.
     upload.save(store).await?;
     match store_body(engine, &mut upload, first, &mut body).await {
         Ok(()) => {
+            // Until the item names the file, a deletion of the item would take it for one that nothing needs.
             let held = lock(engine, &upload.feed, std::iter::once(upload.row.item.as_str())).await;
             let file = upload.keep(store).await?;
             Ok(ReceivedFile { upload, file, _held: held })

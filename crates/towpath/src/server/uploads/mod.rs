@@ -97,6 +97,7 @@ async fn dispatch(
     id: Option<&str>,
     request: Request<Incoming>,
 ) -> Result<Answer, RouteError> {
+    // Before anything is looked up: strangers must not learn which uploads there are.
     may_change(&engine.tokens.load(), TokenRight::Publish, feed, peer, &request)?;
     let feed = feed_to_change(engine, feed)?;
     if request.headers().get(RESUMABLE).is_none_or(|version| version != VERSION) {
@@ -120,6 +121,7 @@ async fn dispatch(
 
 async fn find(engine: &Engine, feed: &Feed, id: &str) -> Result<Upload, RouteError> {
     let upload = Upload::load(engine.store.as_ref(), feed.id(), id).await?;
+    // Downloads of mirrors and single requests have rows as well, which are nobody's to continue.
     let upload = upload.filter(|upload| upload.row.resumable.is_some());
     let upload = upload.ok_or_else(|| RouteError::not_found("there is no such upload, or it was ended"))?;
     if upload.row.stage == Stage::Removing || upload.row.expires <= engine.now() {

@@ -45,6 +45,7 @@ impl MirrorFiles {
             let url = format!("an entity of feed {}", self.feed.id());
             MirrorError::Room { url, source }
         })?;
+        // Without a name: the item comes after its last byte, and only then the digest is known.
         Ok(MirroredPart::nameless(&self.engine, self.feed.id()))
     }
 
@@ -73,6 +74,7 @@ impl MirrorFiles {
     /// Ends the downloads of items that are appended.
     pub(super) async fn finish(&self, appended: &[String]) {
         let is_appended = |upload: &mut Upload| appended.contains(&upload.row.item);
+        // Taken out first: the lock must not be held over writes to the store.
         let ended: Vec<Upload> = self.kept.lock().extract_if(.., is_appended).collect();
         for mut upload in ended {
             if let Err(e) = upload.finish(self.engine.store.as_ref()).await {
@@ -98,6 +100,7 @@ pub(super) fn mirrored_file(change: &FileChange) -> MirroredFile {
 /// Returns a media type that can be a header.
 pub(super) fn checked_type(media_type: Option<String>) -> String {
     let is_valid = |media_type: &String| Content::new(media_type.as_str(), Bytes::new()).check_type().is_ok();
+    // The publisher's word becomes a header here: a line break in it would be a header of the publisher's.
     media_type.filter(is_valid).unwrap_or_else(|| "application/octet-stream".to_owned())
 }
 
@@ -121,6 +124,7 @@ impl FileStore<MirrorError> for MirrorFiles {
     async fn open(&self, change: &FileChange) -> Result<OpenedFile<MirrorError>, MirrorError> {
         let Self { engine, feed, lease, .. } = self;
         // If another node has taken over the mirror, it downloads the file.
+        // Two nodes that write one download would each find its row changed, and fail in turn.
         roles::check(lease)?;
         match open_mirrored(engine, feed.id(), &mirrored_file(change)).await? {
             OpenedMirror::Complete { size, upload } => {
@@ -131,6 +135,7 @@ impl FileStore<MirrorError> for MirrorFiles {
                 let size = change.file.size.unwrap_or_default();
                 // A larger file is refused without a byte.
                 if size <= self.limit(change).bytes {
+                    // What an earlier attempt has stored takes no room once more.
                     engine.check_room(size.saturating_sub(part.stored()?.0)).map_err(|source| {
                         let url = towpath_client::redact::url(&change.file.url);
                         MirrorError::Room { url, source }
@@ -171,6 +176,8 @@ impl FilePart<MirrorError> for DownloadedPart {
     async fn keep(self: Box<Self>) -> Result<(), MirrorError> {
         let Self { part, kept } = *self;
         let upload = part.keep().await?;
+        // Ended once its item is appended. A crash in between leaves the row, and the next attempt finds the file by
+        // it.
         kept.lock().push(upload);
         Ok(())
     }

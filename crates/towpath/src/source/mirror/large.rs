@@ -31,9 +31,11 @@ impl LargeEntities {
         match part.step {
             LargeStep::Write { offset, bytes } => {
                 let limit = files.max_file();
+                // Checked with each part: the length that a publisher announces may be wrong, or missing.
                 if offset.saturating_add(bytes.len() as u64) > limit {
                     return Err(MirrorError::EntityTooLarge { limit });
                 }
+                // Also where parts came before: a response that broke off is read again from its first byte.
                 if offset == 0 {
                     let mut begun = match self.arriving.remove(&number) {
                         Some(cut_off) => cut_off,
@@ -74,6 +76,7 @@ impl LargeEntities {
         let named = text("url").and_then(|url| url.strip_prefix(BASE).map(str::to_owned));
         let found = named.and_then(|sha256| self.complete.iter().position(|(of, _)| *of == sha256));
         let Some(index) = found else { return Ok(()) };
+        // By digest and not by order: redelivered changes have no part of their own.
         let (sha256, part) = self.complete.swap_remove(index);
         let (id, media_type) = (change.item.id.clone(), checked_type(text("media_type")));
         let file = Attachment::of_digest(&id, file_name(&id), &sha256);

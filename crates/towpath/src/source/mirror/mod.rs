@@ -92,6 +92,7 @@ impl MirrorTarget {
             return;
         }
         if state.problems.len() >= SAVED_PROBLEMS {
+            // The last ones: a feed that loses items for a month is known by what it loses now.
             state.problems.remove(0);
         }
         state.problems.push(problem);
@@ -100,6 +101,8 @@ impl MirrorTarget {
 
     /// Wait before the next attempt: grows with consecutive failures.
     async fn retry_wait(&self) -> Duration {
+        // A follow that ended without an error waits as well, or a publisher that closes at once would be asked
+        // without pause.
         let failures = self.state.lock().await.failures.max(1);
         BACKOFF.jittered(failures, fastrand::u64(..))
     }
@@ -185,6 +188,7 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
         let mut follower = follower(follow_protocol, config)?;
         drive(follower.as_mut(), fetcher, &mut mirror, stop).await
     };
+    // Also after an error: the parts are in the store, and nothing else would end them before a day.
     mirror.large.clear().await;
     driven.map(drop)
 }
@@ -255,6 +259,7 @@ impl Mirror {
             let page = engine.store.read(feed.id(), after, towpath_store::ReadLimit::items(1000)).await?;
             let Some(last) = page.last() else { break };
             after = last.seq;
+            // Hashes only: after a crash there may be many, and items can be large.
             unconfirmed.extend(page.into_iter().map(AppendedChange::from_log));
         }
         let files = MirrorFiles::of(engine, feed, &target.lease);

@@ -79,6 +79,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Wai
 
     /// Changes the limit. Those who wait already stay.
     pub fn set_limit(&self, limit: usize) {
+        // Relaxed: the limit guards memory, and orders nothing else.
         self.limit.store(limit, Ordering::Relaxed);
     }
 
@@ -102,6 +103,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Wai
         let mut feeds = self.feeds.lock();
         let empty = || FeedPolls { polls: HashMap::new(), is_running: false, runs_again: false };
         let poll = feeds.entry(feed.clone()).or_insert_with(empty).poll_of(feed, key, new_query);
+        // Lock order: registry, then poll.
         let slot = poll.state.lock().take_slot();
         // The slot is taken under the registry's lock: else the last waiter could close the poll before.
         drop(feeds);
@@ -182,6 +184,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Wai
     fn runs_again(&self, feed: &FeedId) -> bool {
         let mut feeds = self.feeds.lock();
         let Some(polls) = feeds.get_mut(feed) else { return false };
+        // Cleared in the same lock in which appends set it, so no append falls between.
         polls.is_running = polls.runs_again;
         // `remove` left the entry to this task, because it was running.
         if !polls.runs_again && polls.polls.is_empty() {
@@ -200,6 +203,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Wai
         let (slots, runtimes) = {
             let mut state = poll.state.lock();
             state.response = Some(Arc::new(response));
+            // Taken out, for waking runs other code: a waker may drop its task, whose waiter locks this state again.
             (std::mem::take(&mut state.slots), std::mem::take(&mut state.runtimes))
         };
         wake(slots, runtimes);
@@ -227,6 +231,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, R: Send + Sync + 'static> Dro
         }
         // A thread that serves ends with a panic or the server. Waiters on other threads must not wait for ever.
         let (registry, feed) = (self.registry.clone(), self.feed.clone());
+        // The entry still counts as running, so the appends since then are included.
         registry.runtime.clone().spawn(async move { registry.run_queries(&feed).await }.boxed());
     }
 }
@@ -272,6 +277,7 @@ impl<K: Clone + Eq + Hash, R> FeedPolls<K, R> {
 
 impl<R> SharedPollState<R> {
     fn take_slot(&mut self) -> u32 {
+        // Reused, so that a poll with waiters that come and go does not grow.
         if let Some(slot) = self.free.pop() {
             return slot;
         }

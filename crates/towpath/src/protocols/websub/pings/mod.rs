@@ -96,6 +96,7 @@ impl Pinger {
         site: PingSite,
         lease: Lease,
     ) -> Arc<Self> {
+        // An unreadable record must not keep hubs from being told of what comes.
         let records = PingRecords::load(engine.store.as_ref(), &site.name).await.unwrap_or_else(|e| {
             // Hubs are told once more, which harms nobody.
             tracing::error!(error = %e, "cannot read what hubs were told");
@@ -162,6 +163,7 @@ impl Pinger {
 
     fn start(self: &Arc<Self>, under_way: &mut JoinSet<EndedPing>) {
         while self.lease.is_current()
+            // Without the role, another node tells the hub, perhaps of later changes.
             && let Some(ping) = self.queue.lock().poll_ping(now().monotonic)
         {
             let pinger = self.clone();
@@ -174,9 +176,11 @@ impl Pinger {
         // Read again meanwhile, the configuration may name the hub no more.
         let is_named =
             feed.is_some_and(|feed| self.site.hubs(&self.engine, &feed).iter().any(|hub| **hub == *ping.hub));
+        // Counted as accepted, so that the queue lets go of it.
         if !is_named {
             return EndedPing { ping, result: None };
         }
+        // The feed's own address stands for all of its documents: the hub fetches those that it has subscribers for.
         let url = format!("{}/feeds/{}", self.site.base_url, ping.feed);
         let result = request::ping(&self.fetcher, &ping.hub, &url).await;
         EndedPing { ping, result: Some(result) }
@@ -190,6 +194,7 @@ impl Pinger {
                 return;
             }
         };
+        // For the jitter of retries: the queue is pure and has no source of randomness.
         let entropy = fastrand::u64(..);
         let Some((outcome, error)) = result else {
             self.queue.lock().handle_end(now().monotonic, &ping, PingOutcome::Accepted, entropy);

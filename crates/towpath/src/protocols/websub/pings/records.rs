@@ -65,6 +65,7 @@ impl PingRecords {
         while let Some(page) = scan.next().await? {
             for (key, value) in page {
                 let name = String::from_utf8_lossy(&key[records.prefix.len()..]).into_owned();
+                // Written by a later version, perhaps. One feed less is no reason to tell no hub at all.
                 let Ok(feed) = FeedId::new(&name) else { continue };
                 known.insert(feed, json_record::parse(&key, &value)?);
             }
@@ -87,6 +88,7 @@ impl PingRecords {
         at: Timestamp,
         error: Option<String>,
     ) {
+        // A failed ping has told nothing, so the position stays where it was.
         let seq = through.unwrap_or_else(|| self.pinged_through(feed, hub));
         let status = PingStatus { seq, at, error };
         self.known.lock().entry(feed.clone()).or_default().insert(hub.to_owned(), status);
@@ -105,12 +107,14 @@ impl PingRecords {
         lease: &Lease,
         is_named: impl Fn(&FeedId, &str) -> bool,
     ) -> Result<(), StoreError> {
+        // Taken first: a ping that ends during the write is unsaved again, and written next time.
         let feeds: Vec<FeedId> = self.unsaved.lock().drain().collect();
         if feeds.is_empty() {
             return Ok(());
         }
         let mut writes = Vec::with_capacity(feeds.len());
         {
+            // In a block of its own: this lock must not be held while the store writes.
             let mut known = self.known.lock();
             for feed in &feeds {
                 let Some(record) = known.get_mut(feed) else { continue };
@@ -120,6 +124,7 @@ impl PingRecords {
         }
         let written = store.write(writes, conditions(lease)).await;
         if written.is_err() {
+            // The records in memory are newer than what failed to be written, so the names suffice.
             self.unsaved.lock().extend(feeds);
         }
         Ok(written?)

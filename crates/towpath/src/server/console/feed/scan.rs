@@ -39,7 +39,9 @@ pub(super) struct Conditions {
 impl Conditions {
     /// Returns the patterns of a search's words, whatever their case.
     pub(super) fn words(text: &str) -> Vec<Regex> {
+        // Each word is a pass over every text, and the query is a stranger's.
         let words = text.split_whitespace().take(16);
+        // Escaped, so that it is found as typed. The engine is linear in the text whatever the pattern.
         let pattern = |word| RegexBuilder::new(&regex::escape(word)).case_insensitive(true).build();
         words.filter_map(|word| pattern(word).ok()).collect()
     }
@@ -53,6 +55,7 @@ impl Conditions {
 
 fn has_word(item: &Item, word: &Regex) -> bool {
     let texts = [Some(&item.id), item.title.as_ref(), item.summary.as_ref(), item.url.as_ref()];
+    // Over bytes: content need not be UTF-8.
     let has = |bytes: &[u8]| word.is_match(&bytes[..bytes.len().min(MAX_SEARCHED)]);
     let in_text = |text: &String| has(text.as_bytes());
     texts.into_iter().flatten().chain(&item.tags).any(in_text)
@@ -172,6 +175,7 @@ impl Scan<'_> {
         if before <= floor + 1 {
             return Ok((Vec::new(), None));
         }
+        // A page has 50 rows, so more would often be read in vain.
         let start = before.saturating_sub(1 + 50).max(floor);
         let (mut changes, mut after) = (Vec::new(), start);
         while after + 1 < before {

@@ -62,6 +62,7 @@ pub(crate) fn compare(old: &Item, new: &Item) -> Vec<FieldDifference> {
     };
     let extra = |item: &Item| match item.extra.is_empty() {
         true => String::new(),
+        // One byte more than is compared, so that it counts as cut.
         false => pretty(&item.extra, MAX_TEXT + 1),
     };
     let media_type =
@@ -125,6 +126,7 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 fn field(name: &'static str, old: &str, new: &str) -> FieldDifference {
+    // A line diff takes time by the product of both lengths in the worst case, and anybody may ask for a page.
     let cut = |text: &str| prefix(text, MAX_TEXT).to_owned();
     let (old_text, new_text) = (cut(old), cut(new));
     let is_cut = old_text.len() < old.len() || new_text.len() < new.len();

@@ -36,6 +36,7 @@ impl Draft {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let content = item.content.as_ref();
         let edited =
+            // Browsers drop or replace NUL, so the form would change such a text without a word.
             content.and_then(Content::text).filter(|text| text.len() <= MAX_EDITED && !text.contains('\0'));
         Self {
             id: item.id.clone(),
@@ -88,6 +89,7 @@ impl Draft {
             published: self.published_at()?,
             updated: base.updated,
             content: None,
+            // A form shows a part of an item, and must not take away the rest.
             extra: base.extra.clone(),
         };
         item.content = self.content_after(base.content)?;

@@ -46,6 +46,7 @@ pub(super) async fn publish(visit: &Visit, feed: &Arc<Feed>, form: &FormData) ->
     let sender = check(visit, feed)?;
     let draft = Draft::sent(form)?;
     let before = latest(visit, feed, &draft.id).await?;
+    // Before the append, which checks it too, because here the reader can be told what happened.
     if draft.version != before.as_ref().map(|before| before.seq) {
         let why = match (&draft.version, &before) {
             (None, _) => {
@@ -65,10 +66,12 @@ pub(super) async fn publish(visit: &Visit, feed: &Arc<Feed>, form: &FormData) ->
     if form.text("action") == "preview" {
         return preview(visit, feed, &draft, before.as_ref(), &item).await;
     }
+    // Somebody may publish between the look above and the append.
     let expected = Expected::Version(draft.version);
     match publish_changes(&visit.engine, feed.id(), expected, vec![NewChange::put(item)]).await {
         Ok(done) => {
             tracing::info!(feed = %feed.id(), token = %sender, item = draft.id, seq = done.appended.head.seq, "published by form");
+            // 303, so that reloading the page shows the item and does not publish again (RFC 9110, section 15.4.4).
             Ok(see_other(&visit.item_path(feed.id().as_str(), &draft.id)).into())
         }
         Err(StoreError::Append(AppendError::ItemConflict { .. })) => {

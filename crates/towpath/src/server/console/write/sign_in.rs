@@ -23,6 +23,7 @@ pub(in crate::server::console) fn sign_in_page(visit: &Visit) -> Shown {
 /// Begins a session for a valid token.
 pub(super) fn sign_in(visit: &Visit, form: &FormData) -> Result<Shown, RouteError> {
     let (token, next) = (form.text("token").trim(), form.text("next"));
+    // Any known token, a reader's too: sessions serve to read as well as to publish.
     if visit.engine.tokens.load().name_of(token).is_none() {
         tracing::info!(client = %visit.peer.ip(), "refused to sign in: the token is not known");
         return Ok(Shown::With(StatusCode::UNAUTHORIZED, page(visit, next, GivenToken::Refused)));
