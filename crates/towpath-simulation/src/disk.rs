@@ -114,6 +114,11 @@ impl Disk {
         IS_ANY_FULL.store(DISKS.lock().iter().any(|disk| disk.free.lock().is_some()), Ordering::Relaxed);
     }
 
+    /// Returns true if it fills up or is full.
+    pub fn is_limited(&self) -> bool {
+        self.free.lock().is_some()
+    }
+
     /// Returns true, once, if the store waits for space to be opened again.
     pub fn take_need(&self) -> bool {
         self.needs_space.swap(false, Ordering::Relaxed)

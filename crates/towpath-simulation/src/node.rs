@@ -20,8 +20,8 @@ use crate::bug::Bug;
 use crate::disk::{Disk, Remains};
 use crate::network::{Address, Server, SimulatedNetwork};
 use crate::store::{SimulatedStore, block_on};
-use crate::trace;
 use crate::world::World;
+use crate::{system, trace};
 
 /// A node, which is on or off.
 pub struct Node {
@@ -149,9 +149,10 @@ impl Node {
     pub async fn flip(&self) -> Result<(String, Option<EmbeddedStore>), String> {
         let folder = self.scratch.join("flipped");
         drop(std::fs::remove_dir_all(&folder));
-        let world = self.world.clone();
-        let place = self.disk.flip(&folder, &mut |end| world.below(end)).map_err(|e| e.to_string())?;
-        let Ok(store) = EmbeddedStore::open(&folder, EmbeddedOptions::default()) else {
+        // Choices of its own: how many files there are to choose from depends on the engine's threads.
+        let mut choices = fastrand::Rng::with_seed(self.world.below(u64::MAX));
+        let place = self.disk.flip(&folder, &mut |end| choices.u64(..end)).map_err(|e| e.to_string())?;
+        let Ok(store) = system::run_apart(|| EmbeddedStore::open(&folder, EmbeddedOptions::default())) else {
             return Ok((place, None));
         };
         let verified = block_on(store.verify());

@@ -332,11 +332,11 @@ impl Simulation {
     async fn flip(&self) -> Result<(), String> {
         let (place, store) = self.nodes[0].flip().await?;
         let Some(store) = store else {
-            trace!("{place}: flipped, and found");
+            trace::remark(format_args!("{place}: flipped, and found"));
             count("flipped bits found");
             return Ok(());
         };
-        trace!("{place}: flipped");
+        trace::remark(format_args!("{place}: flipped"));
         count("flipped bits of no effect");
         for feed in FEEDS {
             let log = node::read_log(&store, feed).await.map_err(|e| format!("{place} flipped: {e}"))?;

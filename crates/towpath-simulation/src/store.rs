@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ use crate::gate::{Progress, Stop, Verdict};
 use crate::world::World;
 use crate::{system, trace, trace::count};
 
+/// Groups after one of which the engine writes what it has in memory to tables.
+const FLUSH: u64 = 300;
+
 /// A request to the commit thread: makes its future, which sends its answer when the group is done.
 type Request = Box<dyn FnOnce(Arc<EmbeddedStore>) -> Pin<Box<dyn Future<Output = Reply> + Send>> + Send>;
 /// Sends the answer of a request.
@@ -52,9 +56,10 @@ pub struct SimulatedStore {
 impl SimulatedStore {
     /// Opens the store on a disk.
     pub fn open(disk: Arc<Disk>, world: Arc<World>) -> Result<Arc<Self>, OpenError> {
-        let gate = disk.gate.clone();
+        static STORES: AtomicU64 = AtomicU64::new(0);
+        let (gate, number) = (disk.gate.clone(), STORES.fetch_add(1, Ordering::Relaxed));
         let clock = move || {
-            system::join_as_commit_thread();
+            system::join_as_commit_thread(number);
             if system::is_commit_thread() {
                 gate.arrive(Stop::Clock);
             }
@@ -63,13 +68,16 @@ impl SimulatedStore {
         let options = EmbeddedOptions {
             clock: Arc::new(clock),
             cache: 1 << 20,
-            memtable: 8 << 20,
+            // The engine syncs its journal when it has written a full one to a table, at a moment of its own choice. What a
+            // lost power leaves would depend on it. So none is ever full: see `FLUSH`.
+            memtable: 1 << 30,
             reserve: 0,
             max_files: 50,
             heads: 1000,
             ..EmbeddedOptions::default()
         };
-        let inner = Arc::new(EmbeddedStore::open(disk.folder(), options)?);
+        let inner = system::run_apart(|| EmbeddedStore::open(disk.folder(), options));
+        let inner = Arc::new(inner?);
         let (queue, queued, is_off) = (Mutex::default(), Notify::new(), watch::Sender::new(false));
         let (inner, is_syncing) = (Mutex::new(Some(inner)), watch::Sender::new(false));
         let store = Arc::new(Self { inner, disk, queue, queued, is_syncing, is_off, world });
@@ -252,6 +260,12 @@ async fn commit(store: &SimulatedStore, inner: &Arc<EmbeddedStore>, requests: Ve
         tokio::time::sleep(late).await;
         store.is_syncing.send_replace(false);
         store.disk.sync_all();
+    }
+    if inner.failure().is_none() && !store.disk.is_limited() && store.world.one_in(FLUSH) {
+        count("flushes");
+        if let Err(e) = block_on(inner.flush()) {
+            trace!("disk {}: cannot flush: {e}", store.disk.name());
+        }
     }
     if let Some(failure) = inner.failure() {
         trace!("disk {}: {}", store.disk.name(), failure.reason);

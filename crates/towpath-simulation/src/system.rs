@@ -29,8 +29,8 @@ const SHORTEST_PAUSE: i64 = 1;
 static ELAPSED: AtomicU64 = AtomicU64::new(0);
 /// Error of the wall clock, in seconds.
 static SKEW: AtomicI64 = AtomicI64::new(0);
-/// State of the random numbers.
-static RANDOM: AtomicU64 = AtomicU64::new(0);
+/// Seed of the simulation.
+static SEED: AtomicU64 = AtomicU64::new(0);
 /// True from the start of the simulation.
 static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
 /// Start by the runtime's clock, once there is a runtime.
@@ -46,10 +46,20 @@ enum Part {
     Commit,
     /// The thread that opens a store again after a failed write, while the runtime's thread waits for it.
     Recovery,
+    /// A thread that does a piece of work for the runtime's thread, which waits for it.
+    Helper,
 }
+
+/// Number of the random numbers of threads that open a store again. Stores are numbered from zero.
+const RECOVERY: u64 = u64::MAX;
+/// Number of the random numbers of helpers.
+const HELPER: u64 = u64::MAX - 1;
 
 thread_local! {
     static PART: Cell<Part> = const { Cell::new(Part::None) };
+    /// State of the random numbers. Each thread has its own: a store whose machine is off may still ask for some, and at
+    /// what moment it does differs from run to run.
+    static RANDOM: Cell<u64> = const { Cell::new(0) };
     /// True while the runtime's clock is read, which may ask for the time itself.
     static IS_READING: Cell<bool> = const { Cell::new(false) };
     /// File that found no space while its store was being opened again by this thread.
@@ -58,10 +68,33 @@ thread_local! {
 
 /// Makes this thread the simulation's.
 pub fn begin(seed: u64) {
-    RANDOM.store(seed, Ordering::Relaxed);
+    SEED.store(seed, Ordering::Relaxed);
     IS_ACTIVE.store(true, Ordering::Relaxed);
     PART.set(Part::Runtime);
+    RANDOM.set(seed);
     fastrand::seed(seed);
+}
+
+/// Makes this thread part of the simulation, with random numbers of its own.
+fn join(part: Part, number: u64) {
+    PART.set(part);
+    // An odd factor: different numbers give different states.
+    let state = SEED.load(Ordering::Relaxed) ^ number.wrapping_add(1).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    RANDOM.set(state);
+    fastrand::seed(state);
+}
+
+/// Does a piece of work on a thread of its own, and waits for it.
+///
+/// The standard library makes the keys of a thread's hash maps from one another. Opening a store makes more or fewer maps
+/// with the tables that its engine's threads have left, so it must not happen on the runtime's thread.
+pub fn run_apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let helper = || {
+        join(Part::Helper, HELPER);
+        work()
+    };
+    let done = std::thread::scope(|scope| scope.spawn(helper).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Follows the clock of the runtime from now on. Call it in the runtime.
@@ -69,11 +102,10 @@ pub fn follow_runtime() {
     let _ = ORIGIN.set(Instant::now());
 }
 
-/// Makes this thread a commit thread of the simulation.
-pub fn join_as_commit_thread() {
+/// Makes this thread the commit thread of the store with this number.
+pub fn join_as_commit_thread(store: u64) {
     if PART.get() == Part::None {
-        PART.set(Part::Commit);
-        fastrand::seed(RANDOM.load(Ordering::Relaxed));
+        join(Part::Commit, store);
     }
 }
 
@@ -232,7 +264,8 @@ unsafe fn kernel(number: c_long, arguments: [usize; 6]) -> isize {
 
 /// Next number of SplitMix64.
 fn next_random() -> u64 {
-    let mut z = RANDOM.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+    let mut z = RANDOM.get();
+    RANDOM.set(z.wrapping_add(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (z ^ (z >> 31)) >> 16
@@ -373,8 +406,7 @@ fn pass_sleep(time: *const libc::timespec) {
     let pause = unsafe { time.as_ref() }.map_or(0, |time| time.tv_sec);
     let thread = std::thread::current();
     if thread.name() == Some("towpath-recover") && PART.get() == Part::None {
-        PART.set(Part::Recovery);
-        fastrand::seed(RANDOM.load(Ordering::Relaxed));
+        join(Part::Recovery, RECOVERY);
     }
     // A pause after a failure: the store waits for space.
     if pause >= SHORTEST_PAUSE

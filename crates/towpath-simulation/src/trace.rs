@@ -40,6 +40,16 @@ pub fn line(text: Arguments<'_>) {
     });
 }
 
+/// Prints a line that is not part of the trace, because it may differ from run to run.
+pub fn remark(text: Arguments<'_>) {
+    let at = system::elapsed();
+    TRACE.with_borrow(|trace| {
+        if trace.prints {
+            println!("{:>10}.{:06} ({text})", at.as_secs(), at.subsec_micros());
+        }
+    });
+}
+
 /// Counts an event of a kind.
 pub fn count(kind: &'static str) {
     TRACE.with_borrow_mut(|trace| *trace.counts.entry(kind).or_default() += 1);

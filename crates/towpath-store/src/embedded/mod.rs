@@ -209,6 +209,16 @@ impl EmbeddedStore {
         self.blocking(ReadTarget::Everything, move || engine.compact()).await
     }
 
+    /// Writes what the engine has in memory to tables. Nothing needs that to be durable: the journal is.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] if a table cannot be written, or the store is closed.
+    pub async fn flush(&self) -> Result<(), ReadError> {
+        let engine = self.engine()?;
+        self.blocking(ReadTarget::Everything, move || engine.flush()).await
+    }
+
     fn engine(&self) -> Result<Arc<StorageEngine>, ReadError> {
         self.slot.engine()
     }

@@ -208,13 +208,19 @@ impl StorageEngine {
         ]
     }
 
+    /// Writes what every keyspace has in memory to tables.
+    pub(crate) fn flush(&self) -> Result<(), StorageError> {
+        for keyspace in self.keyspaces() {
+            keyspace.rotate_memtable_and_wait().map_err(|e| read_error(&e))?;
+        }
+        Ok(())
+    }
+
     /// Compacts every keyspace. Returns the bytes of the tables before and after.
     pub(crate) fn compact(&self) -> Result<(u64, u64), StorageError> {
         let keyspaces = self.keyspaces();
         // What is in memory yet counts as well, before and after.
-        for keyspace in keyspaces {
-            keyspace.rotate_memtable_and_wait().map_err(|e| read_error(&e))?;
-        }
+        self.flush()?;
         let bytes = || keyspaces.iter().map(|keyspace| keyspace.disk_space()).sum();
         let before = bytes();
         for keyspace in keyspaces {
