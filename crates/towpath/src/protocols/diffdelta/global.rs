@@ -49,8 +49,8 @@ struct GlobalState {
     pending: PendingDeltas,
     /// True if a source ran since the last document.
     dirty: bool,
-    /// Stored bytes of this state, and the lease under which it is written.
-    stored: Option<Bytes>,
+    /// Stored bytes of this state with their table, and the lease under which it is written.
+    stored: Option<(Table, Bytes)>,
     lease: Option<Lease>,
 }
 
@@ -94,6 +94,15 @@ impl CarriedLatest {
 
 // No feed can have the name `_global`, so the key is free.
 const KEY: &[u8] = b"diffdelta/_global/chain";
+
+/// Returns the table in which the state is written.
+///
+/// It names every source. With 100,000 of them it has 11 MB, which an embedded store would read and check for each look
+/// at a row that sorts just before it: only of documents it keeps large values apart. Nodes of a cluster may be of
+/// versions that look for the state among the chains.
+fn table_of(engine: &Engine) -> Table {
+    if engine.is_shared() { Table::Chains } else { Table::Documents }
+}
 
 impl GlobalFeed {
     /// Adds the result of a source's run.
@@ -239,17 +248,28 @@ async fn load(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), Store
     Ok(())
 }
 
-/// Reads the stored state of the global feed, and its last snapshot.
-async fn stored(store: &dyn Store) -> Result<Option<(StoredGlobal, Bytes, Bytes)>, StoreError> {
-    let Some(bytes) = store.get(Table::Chains, KEY).await? else { return Ok(None) };
+/// Reads the bytes of the stored state, and the table that has them.
+async fn stored_bytes(store: &dyn Store) -> Result<Option<(Table, Bytes)>, StoreError> {
+    // Earlier versions, and clusters, have it among the chains.
+    for table in [Table::Documents, Table::Chains] {
+        if let Some(bytes) = store.get(table, KEY).await? {
+            return Ok(Some((table, bytes)));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads the stored state of the global feed, its last snapshot, and its own bytes with their table.
+async fn stored(store: &dyn Store) -> Result<Option<(StoredGlobal, Bytes, (Table, Bytes))>, StoreError> {
+    let Some((table, bytes)) = stored_bytes(store).await? else { return Ok(None) };
     let kept: StoredGlobal = serde_json::from_slice(&bytes).map_err(|e| damaged(&e))?;
     // Carried before anything was minted.
     if kept.path.is_empty() {
-        return Ok(Some((kept, Bytes::new(), bytes)));
+        return Ok(Some((kept, Bytes::new(), (table, bytes))));
     }
     let snapshot = store.get(Table::Documents, kept.path.as_bytes()).await?;
     let snapshot = snapshot.ok_or_else(|| damaged(&format_args!("{} is missing", kept.path)))?;
-    Ok(Some((kept, snapshot, bytes)))
+    Ok(Some((kept, snapshot, (table, bytes))))
 }
 
 /// Returns the chain as it is stored.
@@ -383,12 +403,18 @@ async fn write(
 ) -> Result<(), StoreError> {
     let value = serde_json::to_vec(kept).map_err(|e| StoreError::Encode(e.to_string()))?;
     let value = Bytes::from(value);
+    let table = table_of(engine);
+    let (last_table, last) = state.stored.clone().unzip();
+    let last_table = last_table.unwrap_or(table);
     // By the whole value: a node that lost its role in between must not extend the chain from an older state.
-    conditions.push(Precondition { table: Table::Chains, key: KEY.to_vec(), value: state.stored.clone() });
+    conditions.push(Precondition { table: last_table, key: KEY.to_vec(), value: last });
     conditions.extend(state.lease.iter().filter_map(Lease::condition));
-    writes.push(TableWrite { table: Table::Chains, key: KEY.to_vec(), value: Some(value.clone()) });
+    if last_table != table {
+        writes.push(TableWrite { table: last_table, key: KEY.to_vec(), value: None });
+    }
+    writes.push(TableWrite { table, key: KEY.to_vec(), value: Some(value.clone()) });
     engine.store.write(writes, conditions).await?;
-    state.stored = Some(value);
+    state.stored = Some((table, value));
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use towpath_proto::{FeedId, Item, NewChange};
-use towpath_store::Expected;
+use towpath_store::{Expected, Store as _, Table, TableWrite};
 
 use super::state::DiffDelta;
 use super::{Recovery, Run, publish, recover};
@@ -40,6 +40,32 @@ async fn a_server_without_listed_feeds_has_no_manifest() {
         let manifest = serve::document(&engine, "/.well-known/diffdelta.json", &segments).await.unwrap();
         assert_eq!(manifest.is_some(), is_there, "{config}");
     }
+}
+
+/// The state over all feeds names each of them. It lies where a store keeps large values apart, also if an earlier version
+/// wrote it beside the chains.
+#[tokio::test]
+async fn the_state_over_all_feeds_is_kept_with_the_documents() {
+    let (engine, store) = failing_store::engine(NOTES).await;
+    let key = b"diffdelta/_global/chain";
+    for (round, is_upgrade) in [false, true].into_iter().enumerate() {
+        if is_upgrade {
+            // As an earlier version left it.
+            let value = store.get(Table::Documents, key).await.unwrap();
+            let writes = [(Table::Chains, value), (Table::Documents, None)];
+            let write = |(table, value)| TableWrite { table, key: key.into(), value };
+            store.write(writes.map(write).into(), Vec::new()).await.unwrap();
+            // The next run reads what is stored.
+            DiffDelta::of(&engine).global.hand_over().await;
+        }
+        put(&engine, round..round + 1).await;
+        publish(&engine, &notes(&engine), Run::Moved).await.unwrap();
+        DiffDelta::of(&engine).global.run(&engine).await.unwrap();
+        assert!(store.get(Table::Documents, key).await.unwrap().is_some(), "{round}");
+        assert_eq!(store.get(Table::Chains, key).await.unwrap(), None, "{round}");
+    }
+    let index = document(&engine, "/archive/_global/index.json").await;
+    assert_eq!(index["snapshots"].as_array().unwrap().len(), 2, "the chain goes on");
 }
 
 /// A full global document is minted within a feed's run. If that write fails, the feed's chain is written all the same,

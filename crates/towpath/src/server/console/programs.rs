@@ -10,6 +10,7 @@ use crate::document::route_error::RouteError;
 use crate::engine::Engine;
 use crate::engine::access::{Access, may_see_details, readable};
 use crate::engine::request::{known_feed, parameters};
+use crate::engine::work::share_thread;
 use crate::protocols::catalog::{FeedEntry, NodeDescription, json, list, public_list};
 use crate::source::details::Details;
 use crate::source::status::{cluster_json, describe_feed, node_problems, status_of};
@@ -34,6 +35,8 @@ pub(crate) async fn feeds_for<B>(
         let mut listed = FeedEntry::new(engine, &feed);
         // The status counts all items, also those that a reader's filter hides.
         if with_status && access == Access::Whole {
+            // There may be 100,000 feeds, and other connections are served by this thread.
+            share_thread().await;
             let may_see = may_see_details(&tokens, feed.id().as_str(), peer, request);
             listed.status = Some(status_of(engine, &feed, Details::shown_if(may_see)).await?);
             sees_node |= may_see;
