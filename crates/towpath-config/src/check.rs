@@ -30,6 +30,12 @@ pub fn check_base_url(base: &mut String) -> Result<(), String> {
         let shown = redacted(base);
         return Err(format!("base_url {shown:?} is not an http(s) URL without query and fragment"));
     }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(format!(
+            "base_url {:?} has credentials, and every document would show them",
+            redacted(base)
+        ));
+    }
     // Paths are appended with their slash; a double slash would be another URL.
     while base.ends_with('/') {
         base.pop();

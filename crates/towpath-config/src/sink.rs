@@ -135,6 +135,11 @@ impl SinkConfig {
         }
     }
 
+    /// Returns the folder of a `dir:` sink.
+    fn dir(&self) -> Option<&Path> {
+        self.into.expose().strip_prefix("dir:").map(Path::new)
+    }
+
     /// Returns true if the sink copies this own feed.
     pub fn has_feed(&self, feed: &str) -> bool {
         self.feeds.iter().any(|pattern| pattern.matches(feed))
@@ -249,12 +254,19 @@ fn header(name: &str, value: &Secret) -> Option<(HeaderName, HeaderValue)> {
     Some((name.parse().ok()?, value))
 }
 
-/// Checks that names are distinct.
+/// Checks that names are distinct, and that each folder has one sink.
 pub(super) fn check_distinct(sinks: &[SinkConfig], problems: &mut Problems) {
     for (index, sink) in sinks.iter().enumerate() {
-        if sinks[..index].iter().any(|other| other.name == sink.name) {
-            problems.enter("sink", Some(index), format!("sink {:?}: ", sink.name));
-            problems.add("name", "the name is used twice");
+        let same_name = sinks[..index].iter().any(|other| other.name == sink.name);
+        let same_folder =
+            sinks[..index].iter().find(|other| sink.dir().is_some() && sink.dir() == other.dir());
+        if !same_name && same_folder.is_none() {
+            continue;
+        }
+        problems.enter("sink", Some(index), format!("sink {:?}: ", sink.name));
+        problems.ensure(!same_name, "name", "the name is used twice");
+        if let Some(other) = same_folder {
+            problems.add("into", format!("sink {:?} writes this folder already; name another", other.name));
         }
     }
 }
@@ -341,5 +353,21 @@ mod tests {
         }
         let twice = parse(&format!("{GOOD}\n[[sink]]\n{GOOD}")).unwrap_err();
         assert!(twice.contains("\"db\"") && twice.contains("twice"), "{twice}");
+    }
+
+    #[test]
+    fn a_folder_has_one_sink() {
+        let sink =
+            |name: &str, into: &str| format!("[[sink]]\nname = '{name}'\nfeeds = ['kev']\ninto = '{into}'\n");
+        let config = |second: &str| {
+            Config::parse(
+                &format!("[[feed]]\nid = 'kev'\n{}{}", sink("one", "dir:copy"), sink("two", second)),
+                Path::new("towpath.toml"),
+            )
+        };
+        let error = config("dir:copy/").unwrap_err().to_string();
+        assert!(error.contains("sink \"two\": sink \"one\" writes this folder already"), "{error}");
+        // Databases tell the tables of feeds apart.
+        assert!(config("dir:other").is_ok() && config("sqlite:copy").is_ok());
     }
 }

@@ -100,6 +100,8 @@ fn errors_name_the_place() {
     assert!(error("[[feed]]\nid = \"aa\"\nttl = \"soon\"\n").contains("\"soon\""));
     assert!(error("[[feed]]\nid = \"aa\"\n[feed.source]\n").contains("neither"));
     assert!(error("[server]\nbase_url = \"ftp://x\"\n").contains("ftp://x"));
+    let credentials = error("[server]\nbase_url = \"http://me:secret@x\"\n");
+    assert!(credentials.contains("has credentials") && !credentials.contains("secret"), "{credentials}");
     assert!(error("[server]\ntokens = [\"\"]\n").contains("empty token"));
     // A mistyped hash would be a token that anybody can read who sees the file.
     let mistyped = error("[server]\ntokens = [\"sha256:zz\"]\n");

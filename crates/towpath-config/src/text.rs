@@ -202,8 +202,9 @@ impl<'e> ConfigSource<'e> {
             return self.texts.problem(None, variables.hide(redact::text(error.to_string().trim_end())));
         };
         let keys = tree::keys_at(table, span.start);
-        // A message may quote the value, and ends in logs and in bug reports.
-        let is_secret = keys.iter().any(|key| SECRET_KEYS.contains(&key.as_str()));
+        // A message may quote the value, and ends in logs and in bug reports. A field that is missing has no value that could be shown, and its name is ours.
+        let is_missing = error.message().starts_with("missing field");
+        let is_secret = !is_missing && keys.iter().any(|key| SECRET_KEYS.contains(&key.as_str()));
         let message = in_plain_words(error.message());
         let message = with_hint(&message, &keys[..keys.len().saturating_sub(1)]);
         let message = if is_secret { unquoted(&message) } else { redact::text(&message) };
@@ -310,6 +311,12 @@ mod tests {
             let error = error(text);
             assert!(error.contains(&format!("towpath.toml: {shown}")), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_field_that_is_missing_is_named() {
+        let shown = error("[[token]]\nfeeds = [\"aa\"]\n");
+        assert!(shown.contains("missing field `name`"), "{shown}");
     }
 
     /// Each of these has a secret in a line with a mistake.

@@ -9,6 +9,7 @@ use super::style::{OutputFormat, print_output};
 use crate::alerts::AlertSettings;
 use crate::config::{self, Config, ConfigError, ConfigProblem};
 use crate::engine;
+use crate::export::check_target;
 use crate::plural::counted;
 use crate::server::TlsIdentity;
 
@@ -63,12 +64,14 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     Ok(if loaded.is_ok() && faults.is_empty() { Exit::Done } else { Exit::Usage })
 }
 
-/// Returns what is wrong with the files that a configuration names.
+/// Returns what is wrong with the files and places that a configuration names.
 fn file_faults(config: &Config) -> Vec<String> {
     let tls = config.server.tls.clone().map(TlsIdentity::read).transpose().err().map(|e| e.to_string());
     let rules = engine::risk_scorer(config).err().map(|e| e.to_string());
     let alerts = AlertSettings::of(config, &config.base_url()).err();
-    [tls, rules, alerts].into_iter().flatten().collect()
+    let tree = config.export.as_ref().and_then(|export| check_target(&export.to).err());
+    let tree = tree.map(|e| format!("[export] to: {e}"));
+    [tls, rules, alerts, tree].into_iter().flatten().collect()
 }
 
 fn as_json(error: Option<&ConfigError>, faults: &[String]) -> Value {

@@ -29,6 +29,7 @@ mod tree_state;
 pub use folder::Folder;
 pub use objects::Objects;
 pub(crate) use open::PlaceAddress;
+pub(crate) use open::check_target;
 pub use open::open_target;
 pub use summary::ExportSummary;
 pub use task::{KeptTree, keep};

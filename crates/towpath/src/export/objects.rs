@@ -43,6 +43,24 @@ fn patience() -> RetryConfig {
     RetryConfig { backoff, max_retries: 5, retry_timeout: Duration::from_secs(60) }
 }
 
+/// Returns the kind of storage that an address names, and the prefix of keys in it.
+///
+/// # Errors
+///
+/// [`TargetError::Place`] for an address of no kind that a place can have.
+pub(crate) fn storage_kind(url: &Url) -> Result<(ObjectStoreScheme, Path), TargetError> {
+    let wrong = |reason: String| TargetError::Place { place: url.to_string(), reason };
+    let (scheme, prefix) =
+        ObjectStoreScheme::parse(url).map_err(|e| wrong(format!("{e}; {KINDS_OF_PLACES}")))?;
+    match scheme {
+        ObjectStoreScheme::AmazonS3
+        | ObjectStoreScheme::GoogleCloudStorage
+        | ObjectStoreScheme::MicrosoftAzure => Ok((scheme, prefix)),
+        // A local folder is opened elsewhere, with renames and syncs, and a store in memory ends with the process.
+        _ => Err(wrong(KINDS_OF_PLACES.into())),
+    }
+}
+
 /// Opens the storage of an `s3:`, `gs:` or `az:` address, with credentials from the environment. Returns the prefix of
 /// its keys as well.
 ///
@@ -52,8 +70,7 @@ fn patience() -> RetryConfig {
 pub(crate) fn open_storage(url: &Url) -> Result<(Box<dyn ObjectStore>, Path), TargetError> {
     install_provider();
     let wrong = |reason: String| TargetError::Place { place: url.to_string(), reason };
-    let parsed = ObjectStoreScheme::parse(url);
-    let (scheme, prefix) = parsed.map_err(|e| wrong(format!("{e}; {KINDS_OF_PLACES}")))?;
+    let (scheme, prefix) = storage_kind(url)?;
     let text = url.as_str();
     let store: Result<Box<dyn ObjectStore>, Error> = match scheme {
         ObjectStoreScheme::AmazonS3 => AmazonS3Builder::from_env()
@@ -66,13 +83,12 @@ pub(crate) fn open_storage(url: &Url) -> Result<(Box<dyn ObjectStore>, Path), Ta
             .with_retry(patience())
             .build()
             .map(|store| Box::new(store) as Box<dyn ObjectStore>),
-        ObjectStoreScheme::MicrosoftAzure => MicrosoftAzureBuilder::from_env()
+        // The third kind that a place can have.
+        _ => MicrosoftAzureBuilder::from_env()
             .with_url(text)
             .with_retry(patience())
             .build()
             .map(|store| Box::new(store) as Box<dyn ObjectStore>),
-        // A local folder is opened elsewhere, with renames and syncs, and a store in memory ends with the process.
-        _ => return Err(wrong(KINDS_OF_PLACES.into())),
     };
     Ok((store.map_err(|e| wrong(storage_reason(&e)))?, prefix))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use url::Url;
 
 use crate::export::folder::Folder;
-use crate::export::objects::Objects;
+use crate::export::objects::{Objects, storage_kind};
 use crate::export::target::{Target, TargetError};
 
 /// Place of files, by its address.
@@ -35,6 +35,18 @@ impl PlaceAddress {
         }
         let path = url.to_file_path();
         path.map(Self::Folder).map_err(|()| wrong("not the address of a folder of this machine".into()))
+    }
+}
+
+/// Checks the address of a target, without a look at the folder or at credentials.
+///
+/// # Errors
+///
+/// [`TargetError::Place`] for an address that no target has.
+pub(crate) fn check_target(place: &str) -> Result<(), TargetError> {
+    match PlaceAddress::parse(place)? {
+        PlaceAddress::Folder(_) => Ok(()),
+        PlaceAddress::Storage(url) => storage_kind(&url).map(drop),
     }
 }
 
