@@ -1,6 +1,6 @@
 //! Reads. Each uses one snapshot of the engine, so it sees whole appends only.
 
-use std::ops::RangeInclusive;
+use std::ops::{Bound, RangeInclusive};
 
 use bytes::Bytes;
 use fjall::{Guard, Readable, Snapshot};
@@ -238,19 +238,35 @@ impl StorageEngine {
         // `after` may come before the whole prefix: the prefix is the start then.
         let start = start.filter(|start| *start > prefix).unwrap_or_else(|| prefix.clone());
         let mut found = Vec::new();
-        for entry in self.db.snapshot().range(self.keyspace(table), start..) {
+        // Bounded on both sides: the row behind the last one may have megabytes, and would be read for nothing.
+        let end = end_of_prefix(&prefix);
+        // `after` may come behind the whole prefix.
+        if matches!(&end, Bound::Excluded(end) if start >= *end) {
+            return Ok(found);
+        }
+        for entry in self.db.snapshot().range(self.keyspace(table), (Bound::Included(start), end)) {
             if found.len() == limit {
                 break;
             }
             let (key, value) = entry.into_inner().map_err(|e| read_error(&e))?;
-            if !key.starts_with(&prefix) {
-                break;
-            }
             // The first byte is the tag of the table.
             found.push((bytes_of(key).slice(1..), bytes_of(value)));
         }
         Ok(found)
     }
+}
+
+/// Returns the end of the keys with a prefix.
+fn end_of_prefix(prefix: &[u8]) -> Bound<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    // No byte is greater than 255, so the byte before counts.
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            return Bound::Excluded(end);
+        }
+    }
+    Bound::Unbounded
 }
 
 /// Decodes a feed's name.
