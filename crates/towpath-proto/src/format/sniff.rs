@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 
+use super::html;
 use super::xml::is_xml_char;
 
 /// Kind of a document, by its first characters.
@@ -62,7 +63,7 @@ fn is_html(text: &str) -> bool {
 /// Decodes a document to text, and returns the problems that were replaced.
 ///
 /// The character set comes from, in this order (RFC 7303, section 3): the byte order mark, the `charset` of
-/// the `Content-Type`, the XML declaration, or is UTF-8.
+/// the `Content-Type`, the XML declaration or a page's `meta` element, or is UTF-8.
 pub fn decode<'a>(bytes: &'a [u8], content_type: Option<&str>) -> (Cow<'a, str>, Vec<String>) {
     let mut problems = Vec::new();
     let encoding = match Encoding::for_bom(bytes) {
@@ -114,6 +115,29 @@ fn charset(content_type: Option<&str>) -> Option<&str> {
     })
 }
 
+/// Length of the beginning of a page in which its character set is declared (HTML standard, section 13.2.3.2).
+const PRESCAN: usize = 1024;
+
+/// Returns the character set that a page declares in a `meta` element; UTF-8 for other documents.
+fn declared_by_page(bytes: &[u8], problems: &mut Vec<String>) -> &'static Encoding {
+    // Every byte is a character, and those of ASCII are themselves.
+    let start = WINDOWS_1252.decode_without_bom_handling(&bytes[..bytes.len().min(PRESCAN)]).0;
+    if !is_html(&start) {
+        return UTF_8;
+    }
+    let Some(label) = html::meta_charset(&start) else { return UTF_8 };
+    match Encoding::for_label(label.as_bytes()) {
+        // The element was readable as ASCII, so the page cannot be in these.
+        Some(encoding) if encoding == UTF_16LE || encoding == UTF_16BE => UTF_8,
+        Some(encoding) => encoding,
+        None => {
+            let label: String = label.chars().take(40).collect();
+            problems.push(format!("the character set {label:?} of the page's meta element is unknown"));
+            UTF_8
+        }
+    }
+}
+
 /// Determines the character set by the beginning of the document.
 fn declared(bytes: &[u8], problems: &mut Vec<String>) -> &'static Encoding {
     match bytes {
@@ -123,7 +147,7 @@ fn declared(bytes: &[u8], problems: &mut Vec<String>) -> &'static Encoding {
         _ => {}
     }
     let start = bytes.trim_ascii_start();
-    let Some(declaration) = start.strip_prefix(b"<?xml") else { return UTF_8 };
+    let Some(declaration) = start.strip_prefix(b"<?xml") else { return declared_by_page(start, problems) };
     let end = memchr::memchr(b'>', declaration).unwrap_or(declaration.len());
     // A declaration is short; without a bound, a document without a bracket would be copied.
     let declaration = String::from_utf8_lossy(&declaration[..end.min(400)]);

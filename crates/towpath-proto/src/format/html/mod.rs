@@ -4,6 +4,7 @@
 //! linear in the input, regardless of nesting and unclosed elements.
 
 mod alternates;
+mod charset;
 mod content;
 mod entity;
 mod head_links;
@@ -13,6 +14,7 @@ mod text;
 mod tokens;
 
 pub use alternates::{Alternate, alternates};
+pub(crate) use charset::meta_charset;
 pub(crate) use content::is_void;
 pub use content::{HtmlContent, HtmlLink, content};
 pub(crate) use entity::entity;
