@@ -118,7 +118,7 @@ pub struct ServerConfig {
     #[serde(deserialize_with = "mebibytes")]
     #[schemars(with = "Mebibytes")]
     pub cache_mib: u64,
-    /// Maximum number of concurrent fetches of sources.
+    /// Maximum number of concurrent fetches of sources; a quarter of them of one host.
     pub fetches: usize,
     /// Memory limit of all documents that are being fetched and read at once, in MiB.
     #[serde(deserialize_with = "mebibytes")]

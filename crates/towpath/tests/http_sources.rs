@@ -82,6 +82,47 @@ fn a_permanent_redirect_is_remembered() {
     assert!(asked("/loop").1[0].contains("REDIRECT"));
 }
 
+/// RFC 9110, section 8.8.3: a tag is of one resource. A redirect that leads to another one with the same tag must not end
+/// with its 304.
+#[test]
+fn a_304_of_another_document_is_no_news() {
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let (_runtime, origin) = raw(move |asked| match asked.path.as_str() {
+        "/latest" if first.swap(false, std::sync::atomic::Ordering::Relaxed) => redirect(302, "/a"),
+        "/latest" => redirect(302, "/b"),
+        "/b" if asked.head.contains("if-none-match: \"1\"") => {
+            vec![send("HTTP/1.1 304 Not Modified\r\nETag: \"1\"\r\n\r\n")]
+        }
+        path => answer("200 OK", "ETag: \"1\"\r\n", rss(&path[1..], "One")),
+    });
+    let dir = dir(&origin, "/latest", "");
+    assert!(pass(&dir).ends_with(" ok") && pass(&dir).ends_with(" ok"));
+    assert_eq!(title(&dir.serve(), "b"), "One");
+}
+
+/// A source that moved for good is asked for at its configured address again once the new one fails for some time.
+#[test]
+fn a_permanent_redirect_is_reconsidered() {
+    let is_moved = std::sync::atomic::AtomicBool::new(true);
+    let answers = std::sync::atomic::AtomicBool::new(true);
+    let (_runtime, origin) = raw(move |asked| match asked.path.as_str() {
+        "/old" if is_moved.swap(false, std::sync::atomic::Ordering::Relaxed) => redirect(301, "/new"),
+        "/old" => answer("200 OK", "", rss("2", "Back")),
+        _ if answers.swap(false, std::sync::atomic::Ordering::Relaxed) => {
+            answer("200 OK", "", rss("1", "One"))
+        }
+        _ => answer("500 Broken", "", ""),
+    });
+    let dir = dir(&origin, "/old", "");
+    let passes: Vec<String> = (0..5).map(|_| pass(&dir)).collect();
+    assert!(passes[0].ends_with(" ok") && passes[4].ends_with(" ok"), "{passes:?}");
+    for failed in &passes[1..4] {
+        // The address that failed is named.
+        assert!(failed.contains("HTTP_500") && failed.contains("which moved to"), "{passes:?}");
+    }
+    assert_eq!(title(&dir.serve(), "2"), "Back");
+}
+
 #[test]
 fn codings_and_character_sets() {
     let gzip = |text: &[u8]| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use towpath_client::Fetcher;
 
@@ -20,6 +20,7 @@ use crate::protocols::smart::Smart;
 use crate::protocols::websub::pings;
 use crate::protocols::{diffdelta, log_retention, pages, remote_writes, websub, xmpp};
 use crate::sink;
+use crate::source::fetch_permits::FetchPermits;
 use crate::source::mirror;
 use crate::source::schedule::{self, PollContext};
 use crate::stop::{Stop, stopped};
@@ -174,7 +175,7 @@ async fn poll_sources(engine: Arc<Engine>, roles: Arc<Roles>, fetcher: Arc<Fetch
         }
     }
     // One limit for all shards, so that it holds for the node however many shards it has.
-    let permits = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
+    let permits = Arc::new(FetchPermits::new(engine.config.server.fetches));
     let mut shards = JoinSet::new();
     for shard in Shard::all(&engine) {
         let polling =

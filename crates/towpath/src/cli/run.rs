@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::Args;
 use futures_util::FutureExt as _;
 use serde_json::json;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use towpath_client::{Fetcher, redact};
 use towpath_proto::format::ProblemCounts;
@@ -23,6 +22,7 @@ use crate::engine::roles::Lease;
 use crate::plural::counted;
 use crate::protocols::diffdelta;
 use crate::server::DescriptorBudget;
+use crate::source::fetch_permits::FetchPermits;
 use crate::source::poll::{PollSummary, poll};
 use crate::source::schedule::is_on;
 
@@ -62,13 +62,13 @@ struct PollRow {
 
 async fn poll_all(engine: &Arc<Engine>, fetcher: &Arc<Fetcher>) -> Result<Vec<PollRow>, CliError> {
     // All polls are tasks from the start, but only so many have a connection: descriptors are limited.
-    let permits = Arc::new(Semaphore::new(engine.config.server.fetches.max(1)));
+    let permits = Arc::new(FetchPermits::new(engine.config.server.fetches));
     let mut polls = JoinSet::new();
     for feed in engine.feeds().into_iter().filter(|feed| is_on(feed)) {
         let (engine, fetcher, permits) = (engine.clone(), fetcher.clone(), permits.clone());
         polls.spawn(
             async move {
-                let _permit = permits.acquire().await;
+                let _permit = permits.acquire(feed.config.polled().map_or("", |(_, address)| address)).await;
                 // Measured without the wait for a permit.
                 let began = std::time::Instant::now();
                 let polled = poll(&engine, &fetcher, &Lease::alone("sources"), &feed).await?;

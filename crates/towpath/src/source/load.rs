@@ -34,6 +34,8 @@ pub struct LoadedDocument {
     pub has_more: bool,
     /// Validators for the next conditional request.
     pub validators: Validators,
+    /// URL that sent it, after all redirects; `None` for a file.
+    pub url: Option<String>,
     /// New URL after permanent redirects.
     pub moved_to: Option<String>,
 }
@@ -105,6 +107,7 @@ async fn from_file(path: &Path, limit: u64) -> Result<LoadedSource, LoadError> {
         pages: vec![page],
         has_more: false,
         validators: Validators::default(),
+        url: None,
         moved_to: None,
     }))
 }
@@ -121,26 +124,35 @@ async fn from_http(
     let fetcher = super::fetcher_of(fetcher, source, address);
     // Permanent redirects are followed once (RFC 9110, section 15.4.2).
     let first = state.moved_to.as_deref().unwrap_or(address);
-    let mut request = PageRequest { fetcher: &fetcher, source, address, now, left: limit };
+    let shown = match state.moved_to.as_deref() {
+        None => redact::url(address),
+        Some(moved) => format!("{}, which moved to {}", redact::url(address), redact::url(moved)),
+    };
+    let mut request = PageRequest { fetcher: &fetcher, source, shown, now, left: limit };
     // A first page that is unchanged says nothing about the removals on later ones, and a POST has no conditions.
     let is_conditional = source.body.is_none() && (source.paging.is_none() || !source.complete);
     let validators = if is_conditional { state.validators.clone() } else { Validators::default() };
-    let response = request.send(first, &validators).await?;
+    let mut response = request.send(first, &validators).await?;
     if response.head.status == 304 {
-        return Ok(LoadedSource::NotModified);
+        // Another resource may have the same tag (RFC 9110, section 8.8.3), and its document was never read.
+        if state.validated_url.as_ref().is_none_or(|url| *url == response.head.url) {
+            return Ok(LoadedSource::NotModified);
+        }
+        response = request.send(first, &Validators::default()).await?;
     }
     let validators = Validators::from_head(&response.head);
     let moved_to = response.moved_to.clone().or_else(|| state.moved_to.clone());
+    let url = Some(response.head.url.clone());
     let (pages, has_more) = request.pages(response).await?;
-    Ok(LoadedSource::Document(LoadedDocument { pages, has_more, validators, moved_to }))
+    Ok(LoadedSource::Document(LoadedDocument { pages, has_more, validators, url, moved_to }))
 }
 
 /// Requests of one poll.
 struct PageRequest<'a> {
     fetcher: &'a Fetcher,
     source: &'a SourceConfig,
-    /// The configured URL, for errors.
-    address: &'a str,
+    /// The configured URL, and where it moved, for errors.
+    shown: String,
     now: Timestamp,
     /// Bytes that the pages may still have.
     left: u64,
@@ -161,13 +173,13 @@ impl PageRequest<'_> {
         request.patience = self.source.timeout;
         let response = self.fetcher.fetch_whole(&request).await;
         let response =
-            response.map_err(|source| LoadError::Transfer { address: redact::url(self.address), source })?;
+            response.map_err(|source| LoadError::Transfer { address: self.shown.clone(), source })?;
         // Only 200: a 206 or 203 is not the publisher's complete document. Without a condition, a 304 has no document
         // that it could mean (RFC 9110, section 15.4.5).
         let is_conditional = *validators != Validators::default();
         if response.head.status != 200 && !(response.head.status == 304 && is_conditional) {
             return Err(LoadError::Status {
-                address: redact::url(self.address),
+                address: self.shown.clone(),
                 status: response.head.status,
                 retry_after: response.head.retry_after(self.now),
             });
@@ -221,7 +233,7 @@ impl PageRequest<'_> {
     }
 
     fn paging_error(&self, reason: String) -> LoadError {
-        LoadError::Paging { address: redact::url(self.address), reason }
+        LoadError::Paging { address: self.shown.clone(), reason }
     }
 }
 

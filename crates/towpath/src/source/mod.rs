@@ -7,6 +7,7 @@
 
 pub(crate) mod details;
 pub mod document;
+pub(crate) mod fetch_permits;
 pub mod load;
 pub mod local;
 pub(crate) mod metrics;

@@ -20,7 +20,7 @@ pub use super::poll_summary::PollSummary;
 use super::pushed::interval;
 pub(crate) use super::state::fingerprint;
 use super::state::{SourceFailure, SourceState};
-use super::waits::{next_poll, next_read};
+use super::waits::{next_poll, next_read, pause};
 use crate::blocking::blocking;
 use crate::config::{SourceConfig, local_path};
 use crate::engine::feed_about;
@@ -36,6 +36,9 @@ pub(super) const SAVED_PROBLEMS: usize = 10;
 /// Maximum number of new comparisons after concurrent appends to the feed.
 // Clients may publish to a polled feed all the time, and the next poll compares again anyway.
 const MAX_CONFLICTS: usize = 5;
+
+/// Failed polls after which a source that moved is asked for at its configured address again.
+const LOST_AFTER: u32 = 3;
 
 /// A poll failed.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +80,7 @@ struct AppliedDocument {
 struct DocumentState {
     body: String,
     validators: Validators,
+    url: Option<String>,
     moved_to: Option<String>,
 }
 
@@ -109,13 +113,14 @@ pub async fn poll(
         }
         None => next_poll(source.every(), state.failures, retry_after, fastrand::u64(..)),
     };
+    let elapsed = began.elapsed();
     // The saved date serves the next start only. Until then the schedule runs on monotonic time.
-    // From the begin of the poll, so that slow sources keep their interval.
-    polled.next = wait.saturating_sub(began.elapsed());
-    let next = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).ok();
+    polled.next = pause(wait, elapsed, state.failures);
+    let next = jiff::SignedDuration::try_from(elapsed.saturating_add(polled.next)).unwrap_or_default();
+    let next = now.checked_add(next).ok();
     state.next = next.filter(|_| !state.ended);
     polled.ended = state.ended;
-    let record = PollRecord::new(now, began.elapsed().as_millis(), &polled);
+    let record = PollRecord::new(now, elapsed.as_millis(), &polled);
     let record = poll_log::added(engine, feed, record).await?;
     // After the append: a crash between the two repeats the poll, which then finds nothing new.
     state.save_with(engine.store.as_ref(), lease, feed.id(), Some(record)).await?;
@@ -140,6 +145,7 @@ fn record_success(state: &mut SourceState, success: PollSuccess, now: Timestamp)
     if let Some(document) = success.document {
         state.body = Some(document.body);
         state.validators = document.validators;
+        state.validated_url = document.url;
         state.moved_to = document.moved_to;
         // After a 304 the earlier problems still hold, so they are replaced with a document only.
         state.problems = success.polled.problems.iter().take(SAVED_PROBLEMS).cloned().collect();
@@ -151,8 +157,9 @@ fn record_failure(state: &mut SourceState, error: &PollError) -> PollSummary {
     let error = error.to_source_error();
     state.failures = state.failures.saturating_add(1);
     state.error = Some(error.clone());
-    if matches!(error.http_status, Some(404 | 410)) && state.moved_to.take().is_some() {
-        // The address that it moved to is gone. The configured one may lead elsewhere by now.
+    let is_lost = matches!(error.http_status, Some(404 | 410)) || state.failures >= LOST_AFTER;
+    if is_lost && state.moved_to.take().is_some() {
+        // The address that it moved to is gone, or its owner is. The configured one may lead elsewhere by now.
         state.validators = Validators::default();
     } else {
         // 410 is for good (RFC 9110, section 15.5.11), where 404 may be a publisher's mistake of an hour.
@@ -174,10 +181,10 @@ async fn attempt(
     let LoadedSource::Document(document) = loaded else {
         return Ok(PollSuccess { polled: PollSummary::default(), document: None });
     };
-    let LoadedDocument { pages, has_more, validators, moved_to } = document;
+    let LoadedDocument { pages, has_more, validators, url, moved_to } = document;
     let body = hex::encode(digest(&pages));
     let length = pages.iter().map(|page| page.bytes.len()).sum();
-    let saved = DocumentState { body, validators, moved_to };
+    let saved = DocumentState { body, validators, url, moved_to };
     // Identical bytes need no parsing. After an error they do: the failed poll may not have appended its changes.
     if state.error.is_none() && state.body.as_ref() == Some(&saved.body) {
         let polled = PollSummary { bytes: Some(length as u64), ..PollSummary::default() };

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
 use tokio::task::{self, JoinSet};
 use tokio::time::Instant;
 use towpath_client::{Fetcher, redact};
 use towpath_proto::FeedId;
 use tracing::Instrument as _;
 
+use super::fetch_permits::FetchPermits;
 use super::metrics::SourceMetrics;
 use super::poll::{PollSummary, fingerprint, poll};
 use super::pushed::{Deliveries, is_pushed};
@@ -39,7 +39,7 @@ pub struct PollContext {
     /// HTTP client of the sources.
     pub fetcher: Arc<Fetcher>,
     /// Permits that limit concurrent fetches.
-    pub permits: Arc<Semaphore>,
+    pub permits: Arc<FetchPermits>,
 }
 
 /// Polls the sources of a shard when they are due, until the stop signal is set.
@@ -241,7 +241,8 @@ enum NextPoll {
 
 /// Runs one poll; returns the next, or `None` if the result was not saved.
 async fn one(context: PollContext, lease: Lease, feed: Arc<Feed>) -> Option<NextPoll> {
-    let _permit = context.permits.acquire().await.ok()?;
+    let (_, address) = feed.config.polled()?;
+    let _permit = context.permits.acquire(address).await;
     let span = span!("poll", feed = %feed.id());
     let polled = poll(&context.engine, &context.fetcher, &lease, &feed).instrument(span).await;
     match &polled {

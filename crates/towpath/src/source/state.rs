@@ -23,6 +23,8 @@ pub struct SourceState {
     pub moved_to: Option<String>,
     /// `ETag` and `Last-Modified` of the last document.
     pub validators: Validators,
+    /// URL that answered with them, after all redirects; absent for files, and in states of earlier versions.
+    pub validated_url: Option<String>,
     /// SHA-256 of the last document that was processed without error, in hex.
     pub body: Option<String>,
     /// Start of the last poll.

@@ -25,6 +25,14 @@ pub fn next_poll(every: Duration, failures: u32, retry_after: Option<Duration>, 
     every + every.mul_f64((entropy % 1000) as f64 / 10_000.0)
 }
 
+/// Returns the pause after a poll that took `elapsed`, for a wait that [`next_poll`] returned.
+///
+/// The interval counts from the start of a poll, but a quarter of it is left to a server that is slow. Back-off and
+/// `Retry-After` count from the response (RFC 9110, section 10.2.3).
+pub(super) fn pause(wait: Duration, elapsed: Duration, failures: u32) -> Duration {
+    if failures > 0 { wait } else { wait.saturating_sub(elapsed).max(wait / 4) }
+}
+
 /// Returns the wait between two reads of a file. It does not back off: that would relieve no server, and whoever
 /// repairs the file expects it to be read soon.
 pub fn next_read(every: Duration) -> Duration {
@@ -51,6 +59,15 @@ mod tests {
             let wait = next_poll(every, 0, None, entropy);
             assert!(wait >= every && wait <= every.mul_f64(1.1), "{wait:?}");
         }
+    }
+
+    #[test]
+    fn the_interval_counts_from_the_start_and_a_wait_for_a_server_from_its_response() {
+        let seconds = |wait, elapsed, failures| {
+            pause(Duration::from_secs(wait), Duration::from_secs(elapsed), failures).as_secs()
+        };
+        assert_eq!([seconds(60, 8, 0), seconds(8, 20, 0)], [52, 2]);
+        assert_eq!([seconds(10, 8, 1), seconds(10, 20, 5)], [10, 10]);
     }
 
     #[test]
