@@ -58,7 +58,7 @@ export async function sha256(data) {
   // Node 18 has it in a module only. Put together, so that bundlers for browsers do not look for the module.
   const crypto = globalThis.crypto ?? (await import(/* @vite-ignore */ ["node", "crypto"].join(":"))).webcrypto;
   if (!crypto.subtle)
-    throw new UsageError("DiffDelta needs crypto.subtle, which browsers have on https pages and localhost only");
+    throw new UsageError("DiffDelta needs crypto.subtle: https or localhost");
   const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", /** @type {BufferSource} */ (bytes)));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -2,18 +2,23 @@
 import { UsageError } from "./errors.js";
 import { Session, parseUrl } from "./session.js";
 
-/** Lines that are sent at once. The server takes 10,000 and 64 MiB. */
 const encodeBase64 = (/** @type {Uint8Array} */ bytes) => {
   let text = "";
   for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode(...bytes.subarray(at, at + 8192));
   return btoa(text);
 };
 
+/** The bytes of a buffer, or of a view of one. @param {any} content */
+function bytesOf(content) {
+  if (content?.byteLength >= 0) return new Uint8Array(content.buffer ?? content, content.byteOffset, content.byteLength);
+  throw new UsageError("content: neither text nor bytes");
+}
+
 /** A line as JSON. Bytes become Base 64, dates RFC 3339. @param {import("../types/index.js").Line} line */
 function lineText(line) {
   const { content, ...rest } = line;
-  if (content === undefined) return JSON.stringify(rest);
-  return JSON.stringify(typeof content === "string" ? line : { ...rest, content_base64: encodeBase64(content) });
+  if (content === undefined || typeof content === "string") return JSON.stringify(line);
+  return JSON.stringify({ ...rest, content_base64: encodeBase64(bytesOf(content)) });
 }
 
 /** A feed to publish to. */
@@ -45,7 +50,8 @@ export class FeedClient {
 
   /** @param {string} id */
   #item(id) {
-    if (typeof id !== "string" || id === "") throw new UsageError("id: a text of 1 to 2048 bytes is needed");
+    // A URL takes `.` and `..` for steps in its path, however they are written: only a batch has them.
+    if (typeof id !== "string" || /^\.{0,2}$/.test(id)) throw new UsageError("id: 1 to 2048 bytes, not . or ..");
     return `/items/${encodeURIComponent(id)}`;
   }
 

@@ -326,7 +326,7 @@ export class DiffDelta {
       if (isProved) this.state = { ...this.state, verified: true };
       // A publisher whose cursors were proved once has been changed on its way, or is broken.
       else if (this.state.verified) throw new ProtocolError("its content does not match its cursor", url);
-      else this.#warn(url, "its cursor cannot be recomputed; following without proof");
+      else this.#warn(url, "its cursor cannot be computed; following without proof");
     } catch (cause) {
       if (cause instanceof TowpathError) throw cause;
       throw new ProtocolError("its cursor cannot be computed", url, cause);

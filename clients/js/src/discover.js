@@ -73,7 +73,7 @@ async function probe(session, url) {
   if (answer.status !== 200) throw await answer.error();
   if (answer.type.startsWith("text/event-stream")) {
     // Read no further: a stream does not end.
-    await answer.chunks().return();
+    answer.cancel();
     return { offers: [{ protocol: "events", url }], links: [], what: "", url };
   }
   const text = await answer.text();

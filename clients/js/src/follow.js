@@ -34,13 +34,14 @@ const wrong = (why, url) => new StateError(`the state cannot be used: ${why}`, u
 function checked(saved, url) {
   if (saved === null || saved === undefined) return undefined;
   const { towpath_state: version, url: of, follows: at, protocol, state } = /** @type {Partial<SavedState>} */ (saved);
-  if (version === undefined || typeof of !== "string" || typeof state !== "object" || state === null)
+  if (version === undefined || typeof of !== "string" || typeof state !== "object")
     throw wrong("it is no state of towpath", url);
   if (version !== VERSION) throw wrong(`it has version ${version}, not ${VERSION}`, url);
   if (parseUrl(of).href !== url.href) throw wrong(`it is of ${shown(of)}`, url);
   if (protocol !== "smart" && protocol !== "events" && protocol !== "diffdelta")
     throw wrong(`it is of the protocol ${protocol}`, url);
-  return { protocol, state, at: parseUrl(at ?? of).href };
+  // Without a position after an interrupted first page: it is read again.
+  return { protocol, state: state ?? undefined, at: parseUrl(at ?? of).href };
 }
 
 /** One follow, from its stored state on; every page says how the state moves. */
@@ -87,7 +88,7 @@ export class Follow {
     if (stored && asked !== "auto" && asked !== stored.protocol)
       throw wrong(`it is of the protocol ${stored.protocol}`, this.url);
     const { protocol, url } = stored ? { protocol: stored.protocol, url: stored.at } : await this.#place(asked);
-    const from = stored ? undefined : wanted;
+    const from = stored?.state ? undefined : wanted;
     const { href } = this.url;
     const feed = new FeedName(href, stored?.state);
     /** @param {unknown} state @returns {SavedState} */
@@ -114,9 +115,10 @@ export class Follow {
 /** @param {FollowOptions["state"]} state @param {URL} url @returns {import("../types/index.js").State | undefined} */
 function stateOf(state, url) {
   if (state === undefined) return undefined;
-  if ("getItem" in state) return storageState(/** @type {Storage} */ (state), `towpath:${url.href}`);
-  if (typeof state.load === "function" && typeof state.save === "function") return state;
-  throw new UsageError("state: neither a Storage nor an object with load and save");
+  if (typeof (/** @type {any} */ (state)?.getItem) === "function") return storageState(/** @type {Storage} */ (state), `towpath:${url.href}`);
+  const own = /** @type {import("../types/index.js").State} */ (state);
+  if (typeof own?.load === "function" && typeof own.save === "function") return own;
+  throw new UsageError("state: neither a Storage nor load and save");
 }
 
 /** @template T @param {string} what @param {URL} url @param {() => T | Promise<T>} act */

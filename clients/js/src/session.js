@@ -17,9 +17,9 @@ export function parseUrl(text, base = globalThis.location?.href) {
   } catch (cause) {
     throw new UsageError(`not a URL: ${text}`, undefined, cause);
   }
-  if (!/^https?:$/.test(url.protocol)) throw new UsageError("neither http nor https", url);
+  if (!/^https?:$/.test(url.protocol)) throw new UsageError(`${url.protocol} is neither http nor https`);
   // fetch refuses them too, with a message that shows the password.
-  if (url.username || url.password) throw new UsageError("has credentials; use the options token or headers", url);
+  if (url.username || url.password) throw new UsageError("has credentials; use token or headers", url);
   url.hash = "";
   return url;
 }
@@ -101,6 +101,12 @@ export class Answer {
     }
   }
 
+  /** Gives the answer up without reading it. */
+  cancel() {
+    this.#response.body?.cancel().catch(() => {});
+    this.#end();
+  }
+
   async bytes() {
     const chunks = [];
     let size = 0;
@@ -123,7 +129,7 @@ export class Answer {
     try {
       return JSON.parse(text);
     } catch (cause) {
-      throw this.wrong(/^\s*</.test(text) ? `HTML or XML instead of JSON (${this.type})` : "not JSON", cause);
+      throw this.wrong(/^\s*</.test(text) ? `HTML instead of JSON (${this.type})` : "not JSON", cause);
     }
   }
 
@@ -165,6 +171,8 @@ export class Session {
   /** @param {URL} url @param {import("../types/index.js").RequestOptions} options */
   constructor(url, options) {
     const { signal } = options;
+    // fetch refuses it too, with a message that shows it.
+    if (/[^\x20-\x7e]/.test(options.token ?? "")) throw new UsageError("token: not ASCII");
     this.origin = url.origin;
     this.#options = options;
     this.signal = this.#controller.signal;
@@ -210,6 +218,8 @@ export class Session {
       }
     };
     const { fetch = globalThis.fetch, token, headers: own } = this.#options;
+    // fetch would turn a POST into a GET, which publishes nothing and may succeed.
+    const isManual = own || method !== "GET";
     for (let hops = 0; ; hops++) {
       const given = new Headers(headers);
       const isOwn = new URL(url).origin === this.origin;
@@ -223,18 +233,20 @@ export class Session {
         body,
         signal: controller.signal,
         cache: "no-store",
-        redirect: own ? "manual" : "follow",
+        redirect: isManual ? "manual" : "follow",
       };
       const response = await wait(fetch(url, init));
       const to = response.headers.get("location");
-      if (own && response.status >= 301 && response.status <= 308 && to && hops < MAX_REDIRECTS) {
+      // 303 says to read another address, which is no place to publish to.
+      const { status } = response;
+      if (isManual && status > 300 && status < 309 && !(body && status === 303) && to && hops < MAX_REDIRECTS) {
         url = new URL(to, url);
         await response.body?.cancel();
         continue;
       }
       const answer = new Answer(response, String(url), wait, end);
       // Browsers hide where a redirect leads, and would send the headers there.
-      if (response.type === "opaqueredirect") throw answer.wrong("redirects; with own headers use the new address");
+      if (response.type === "opaqueredirect") throw answer.wrong("redirects; use the new address");
       return answer;
     }
   }

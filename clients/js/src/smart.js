@@ -21,7 +21,7 @@ function baseUrl(url) {
   const { searchParams } = base;
   for (const name of ["since", "until", "max", "timeout", "callback"]) {
     if (searchParams.has(name))
-      throw new UsageError(`has the parameter ${name}, which an address to follow cannot have`, url);
+      throw new UsageError(`has the parameter ${name}`, url);
   }
   if (/^(-?(created|modified))?$/.test(searchParams.get("order") ?? "")) searchParams.set("order", "modified");
   searchParams.delete("as");
@@ -62,7 +62,7 @@ async function pull(session, base, query, feed) {
   }
   const page = await answer.json(text);
   const items = page?.items ?? (page?.url && []);
-  if (!Array.isArray(items)) throw answer.wrong("neither lines nor a collection with items");
+  if (!Array.isArray(items)) throw answer.wrong("neither lines nor items");
   if (items.some((item) => !["string", "number"].includes(typeof item?.id))) throw answer.wrong("an item has no id");
   const cursor = page.last_cursor === undefined || page.last_cursor === null ? undefined : String(page.last_cursor);
   if (items.length && !cursor) throw answer.wrong("items, but no last_cursor");
@@ -117,8 +117,9 @@ export async function* smart(session, state, { from, once, feed }) {
       page = await pull(session, base, { since: state.since, max: PAGE, timeout: once ? 0 : HOLD }, feed);
       const after = page.cursor === undefined ? undefined : since(page.cursor);
       const visits = (seen.get(after ?? "") ?? 0) + 1;
+      const isSame = after === state.since || after === undefined;
       // Otherwise the same items would come for ever, as fast as the server answers.
-      if (after !== undefined && (after === state.since ? page.changes.length > 0 : visits > MAX_RETURNS)) {
+      if (isSame ? page.changes.some(({ op }) => op !== "reset") : visits > MAX_RETURNS) {
         throw page.answer.wrong(`items after the cursor ${JSON.stringify(page.cursor)} lead back to it`);
       }
       if (after !== undefined) seen.set(after, visits);

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { test } from "node:test";
-import { HttpError, NetworkError, ProtocolError, TowpathError, UsageError, check, copy, discover, follow } from "towpath";
-import { ids, json, memory, page, quiet, server, take } from "./helpers.js";
+import { Client, FeedClient, HttpError, NetworkError, ProtocolError, TowpathError, UsageError, check, copy, discover, follow } from "towpath";
+import { fresh, ids, json, memory, page, quiet, server, take } from "./helpers.js";
 
 const param = (request, name) => new URL(request.url, "http://x").searchParams.get(name);
 
@@ -57,11 +57,65 @@ test("arguments that cannot be used", async () => {
   }
   const shown = await follow("http://user:pass@x/?token=secret").next().catch((error) => error.message + error.url);
   assert.doesNotMatch(shown, /pass|secret/);
+  for (const [options, what] of [[{ state: "f.state" }, "state"], [{ state: null }, "state"], [{ token: "s3cret\nx" }, "token"]])
+    await assert.rejects(follow("http://127.0.0.1:1/", { giveUpAfter: 0, ...options }).next(), (error) => error instanceof UsageError && error.message.startsWith(what) && !/s3cret/.test(error.message), what);
+  await assert.rejects(follow("xmpp:x").next(), (error) => error instanceof UsageError && error.message.startsWith("xmpp: is"));
   // Deno's own error has the URL in its text.
   const fetch = async (url) => { throw new TypeError(`error sending request for url (${url}): refused`); };
   const { message } = await follow("http://127.0.0.1:1/?token=secret", { fetch, giveUpAfter: 0 }).next().catch((error) => error);
   assert.match(message, /no answer: .*refused/);
   assert.doesNotMatch(message, /secret/);
+});
+
+test("what is published arrives behind a redirect, whole, or the call fails", async () => {
+  const { base, feed, id } = await fresh();
+  const moved = await server((request, response) => {
+    const status = Number(/\d+/.exec(request.url)[0]);
+    response.writeHead(status, { location: `${base}${request.url.replace(/^\/\d+/, "")}` }).end();
+  });
+  for (const status of [301, 302, 307, 308]) {
+    const there = new Client(`${moved.base}/${status}`).feed(id);
+    assert.equal((await there.put(`i${status}`, { content: "here" })).appended, 1);
+  }
+  await assert.rejects(new Client(`${moved.base}/303`).feed(id).put("x", {}), (error) => error instanceof HttpError && error.status === 303);
+  const client = new FeedClient(feed);
+  const bytes = new TextEncoder().encode("hello");
+  for (const content of [bytes, bytes.buffer, new DataView(bytes.buffer)]) {
+    await client.put("c", { content_type: "text/plain", content });
+    assert.equal((await client.get("c")).content, "hello");
+  }
+  for (const content of [5, new Blob(["x"]), null, {}]) await assert.rejects(client.put("c", { content }), UsageError);
+  // No address has these ids.
+  for (const dots of [".", ".."]) {
+    await client.put(dots, {});
+    for (const call of ["get", "delete"]) await assert.rejects(client[call](dots), UsageError);
+    assert.equal((await client.batch([{ id: dots, op: "delete" }])).appended, 1);
+  }
+});
+
+test("a discovered event stream has one connection", async () => {
+  let open = 0;
+  const stream = await server((request, response) => {
+    open += 1;
+    request.on("close", () => { open -= 1; });
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write(`id: 1\nevent: put\ndata: {"feed":"a","op":"put","id":"x","position":"1","modified":"2026-01-01T00:00:00Z"}\n\n`);
+  });
+  const changes = follow(`${stream.base}/events`, { log: quiet() });
+  await changes.next();
+  for (let tries = 0; open > 1 && tries < 100; tries++) await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.equal(open, 1);
+  await changes.return();
+});
+
+test("lines without positions end the follow", async () => {
+  let asked = 0;
+  const endless = await server((request, response) => {
+    asked += 1;
+    response.writeHead(200, { "content-type": "application/x-ndjson" }).end('{"feed":"a","op":"put","id":"x"}\n');
+  });
+  await assert.rejects(take(follow(`${endless.base}/items`, { protocol: "smart", giveUpAfter: 0, log: quiet() }), 5), ProtocolError);
+  assert.ok(asked < 5, `${asked}`);
 });
 
 test("any publisher's Smart Feed is followed by its cursors", async () => {

@@ -91,7 +91,7 @@ export interface Line {
   content_type?: string;
   json?: unknown;
   /** Text, or bytes, which are sent in Base 64. */
-  content?: string | Uint8Array;
+  content?: string | ArrayBuffer | ArrayBufferView;
   content_base64?: string;
   item?: Item;
   patch?: Content;
