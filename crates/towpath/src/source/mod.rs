@@ -5,6 +5,7 @@
 //! steps, [`schedule`] decides when, by [`waits`]. [`mirror`] follows another feed instead.
 //! `pushed` polls a source when its hub says so.
 
+mod apply;
 pub(crate) mod details;
 pub mod document;
 pub(crate) mod fetch_permits;
@@ -13,6 +14,7 @@ pub mod local;
 pub(crate) mod metrics;
 pub mod mirror;
 pub mod poll;
+mod poll_error;
 pub(crate) mod poll_log;
 pub mod poll_summary;
 pub(crate) mod pushed;
