@@ -171,6 +171,7 @@ impl Follow {
             url: self.url.clone(),
             from: self.from.clone(),
             name: None,
+            fixed_name: None,
             state: self.state.clone(),
             mode: self.mode,
             every: None,

@@ -148,6 +148,8 @@ pub struct FollowerConfig {
     pub from: StartFrom,
     /// Name of the feed, from its description; used if there is no state. Responses may tell one too.
     pub name: Option<FeedId>,
+    /// Name of the feed in all changes, instead of the publisher's. A state that says what the copy has goes first.
+    pub fixed_name: Option<String>,
     /// Last checkpoint of the same feed and protocol.
     pub state: Option<Value>,
     /// [`FollowMode::CatchUp`] finishes once all current changes are delivered.
@@ -170,10 +172,10 @@ pub struct FollowerConfig {
 ///
 /// [`FollowError::Usage`] if the state or start position does not fit, or the protocol cannot be followed.
 pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Follower>, FollowError> {
-    let FollowerConfig { url, from, name, mut state, mode, every, limits, large_folder } = config;
+    let FollowerConfig { url, from, name, fixed_name, mut state, mode, every, limits, large_folder } = config;
     let folder = large_folder.as_deref().map(|base| content_folder(base, limits, mode));
     // DiffDelta's own documents name the feed of each item.
-    let name = FeedName::take(state.as_mut(), name);
+    let name = FeedName::take(state.as_mut(), name, fixed_name);
     let follower: Box<dyn Follower> = match protocol {
         Protocol::DiffDelta => {
             // Random jitter spreads the polls of many clients that start together.
@@ -233,9 +235,9 @@ pub fn pushed_follower(
         );
         return Err(FollowError::Usage(format!("{}: {why}", config.url)));
     }
-    let FollowerConfig { url, from, name, mut state, every, limits, large_folder, .. } = config;
+    let FollowerConfig { url, from, name, fixed_name, mut state, every, limits, large_folder, .. } = config;
     let folder = large_folder.as_deref().map(|base| content_folder(base, limits, FollowMode::Continuous));
-    let name = FeedName::take(state.as_mut(), name);
+    let name = FeedName::take(state.as_mut(), name, fixed_name);
     let (callback, key) = with_key(callback);
     let options = subscribe_options(callback, limits.largest_document(MAX_DOCUMENT));
     let follower: Box<dyn Follower> = match protocol {

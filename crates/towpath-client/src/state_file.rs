@@ -1,6 +1,7 @@
 //! State file of one feed: the position up to which it was followed. `towpath follow --state` writes the same file.
 
-use std::fs::{self, File};
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -81,6 +82,14 @@ pub enum StateError {
         /// The protocol that was asked for.
         requested: Protocol,
     },
+    /// Another program keeps something of its own in the file, which would not match a later position.
+    #[error("the state file {} holds {member:?} of another program, which a new position would not match; use a file of its own", path.display())]
+    OtherData {
+        /// Path of the file.
+        path: PathBuf,
+        /// Name of the first such member.
+        member: String,
+    },
     /// Another process has locked the file.
     #[error("the state file {} is in use by another process", path.display())]
     InUse {
@@ -104,6 +113,9 @@ struct StateFileContent {
     /// Keys of changes after the state that are finished.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     acknowledged: Vec<String>,
+    /// What programs in other languages keep beside the position.
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
 }
 
 /// Saved state of an earlier follow.
@@ -157,6 +169,9 @@ pub fn parse(
     if Url::parse(&content.url).ok().as_ref() != Some(feed) {
         return Err(StateError::OtherFeed { path: path.into(), url: content.url });
     }
+    if let Some(member) = content.others.keys().next().cloned() {
+        return Err(StateError::OtherData { path: path.into(), member });
+    }
     match requested {
         Some(requested) if requested != protocol => {
             Err(StateError::OtherProtocol { path: path.into(), protocol, requested })
@@ -192,8 +207,9 @@ impl StateHeader {
     pub fn content(&self, state: Option<&Value>, acknowledged: Vec<String>) -> io::Result<Vec<u8>> {
         let Self { url, protocol, follows } = self.clone();
         let (protocol, state) = (protocol.name().to_owned(), state.cloned());
+        let others = BTreeMap::new();
         let content =
-            StateFileContent { towpath_state: VERSION, url, protocol, follows, state, acknowledged };
+            StateFileContent { towpath_state: VERSION, url, protocol, follows, state, acknowledged, others };
         Ok(serde_json::to_vec(&content)?)
     }
 }
@@ -206,6 +222,14 @@ pub struct StateFile {
     /// Temporary file, renamed over `path`.
     draft: PathBuf,
     header: StateHeader,
+    /// Lock file beside the state, which is replaced and so cannot hold a lock itself.
+    _lock: File,
+}
+
+/// Path of a hidden file beside one.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{suffix}"))
 }
 
 impl StateFile {
@@ -226,11 +250,17 @@ impl StateFile {
             Some(folder) if folder != Path::new("") => folder.to_owned(),
             _ => PathBuf::from("."),
         };
-        // In the same folder, because a rename cannot cross file systems; hidden, with the process id against
-        // collisions.
-        let draft = folder.join(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
+        // Two processes would deliver every change twice, and write over each other's position.
+        let lock = File::create(beside(&path, "lock")).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StateError::InUse { path }),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        // In the same folder, because a rename cannot cross file systems. One name: kills leave one file at most.
+        let draft = beside(&path, "tmp");
         File::create(&draft).and_then(|_| fs::remove_file(&draft)).map_err(failed)?;
-        Ok(Self { folder, draft, header: StateHeader::new(feed, protocol, follows), path })
+        Ok(Self { folder, draft, header: StateHeader::new(feed, protocol, follows), path, _lock: lock })
     }
 
     /// Replaces the state atomically and durably: after a crash the file has the old state or the new one.
@@ -298,7 +328,18 @@ mod tests {
             text,
             "{\"towpath_state\":1,\"url\":\"https://example.com/feeds/x\",\"protocol\":\"diffdelta\",\"state\":{\"n\":2}}\n"
         );
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left behind");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "the state and its lock, and no draft");
+        assert!(matches!(open(&path, Protocol::DiffDelta), Err(StateError::InUse { .. })));
+        drop(file);
+        open(&path, Protocol::DiffDelta).unwrap();
+    }
+
+    /// `fileState` of the JavaScript package keeps what a program has counted so far beside the position.
+    #[test]
+    fn what_another_program_keeps_is_not_dropped() {
+        let text = br#"{"towpath_state":1,"url":"https://example.com/feeds/x","protocol":"smart","state":{},"data":{"count":13}}"#;
+        let error = parse(Path::new("s"), text, &feed(), None).unwrap_err();
+        assert!(matches!(&error, StateError::OtherData { member, .. } if member == "data"), "{error}");
     }
 
     #[test]

@@ -160,6 +160,7 @@ impl Following {
             url,
             from: StartFrom::Beginning,
             name: None,
+            fixed_name: None,
             state,
             mode: FollowMode::Continuous,
             every: self.every,

@@ -94,8 +94,9 @@ impl<O: FleetOutput> FeedPoller<O> {
         let config = FollowerConfig {
             url,
             from: self.from.clone(),
-            // A fleet tells its feeds apart by their URLs: servers may give one name to different feeds.
             name: None,
+            // A fleet tells its feeds apart by their URLs: servers may give one name to different feeds.
+            fixed_name: Some(feed.to_owned()),
             state,
             mode: FollowMode::CatchUp,
             every: None,
@@ -130,7 +131,7 @@ impl<O: FleetOutput> FeedPoller<O> {
     }
 }
 
-/// Output of one poll: forwards changes to the fleet's output, under the feed's URL.
+/// Output of one poll: forwards changes to the fleet's output.
 struct FeedOutput<'a, O> {
     fleet: &'a O,
     feed: Arc<str>,
@@ -141,22 +142,13 @@ struct FeedOutput<'a, O> {
 impl<O: FleetOutput> Output for FeedOutput<'_, O> {
     type Error = O::Error;
 
-    async fn deliver(
-        &mut self,
-        mut changes: Vec<Followed>,
-        checkpoint: Option<Value>,
-    ) -> Result<(), O::Error> {
+    async fn deliver(&mut self, changes: Vec<Followed>, checkpoint: Option<Value>) -> Result<(), O::Error> {
         self.has_changed |= !changes.is_empty();
-        for change in &mut changes {
-            // The publisher's name for a feed may be the same for several of them.
-            self.feed.as_ref().clone_into(&mut change.feed);
-        }
         self.fleet.deliver(&self.feed, &self.route, changes, checkpoint).await
     }
 
-    async fn reset(&mut self, mut reset: FeedReset) -> Result<(), O::Error> {
+    async fn reset(&mut self, reset: FeedReset) -> Result<(), O::Error> {
         self.has_changed = true;
-        self.feed.as_ref().clone_into(&mut reset.feed);
         self.fleet.reset(&self.feed, reset).await
     }
 

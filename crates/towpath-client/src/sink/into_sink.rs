@@ -118,7 +118,12 @@ impl Follow {
         let observer = NoticeObserver(options.on_notice.unwrap_or_else(|| logger(&self.url)));
         let writer = SinkWriter::new(sink, options.sink, Arc::new(observer.clone()), stop.clone());
         let queue = SinkQueue::start(writer);
-        let ended = self.drive_into(queue.opener(), observer, &stop).await;
+        let failing = queue.opener();
+        let ended = tokio::select! {
+            ended = self.drive_into(queue.opener(), observer, &stop) => ended,
+            // The destination may fail for good while nothing is written to it.
+            failure = failing.failed() => Err(failure.into()),
+        };
         let finished = queue.finish_within(&stop).await;
         match ended {
             // The failure of the sink also ended the follow, and says why.

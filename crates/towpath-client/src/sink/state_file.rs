@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use towpath_proto::follow::Followed;
 
 use super::{Sink, SinkBatch, SinkError};
+use crate::state_file::beside;
 
 /// Version of the file format.
 const VERSION: u32 = 1;
@@ -174,12 +175,6 @@ fn parse(path: &Path, bytes: &[u8], name: &str) -> Result<StateFileContent, Sink
         return Err(damaged(format!("it belongs to {}, not to {name}", content.sink)));
     }
     Ok(content)
-}
-
-/// Returns the path of a hidden file beside the state file.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{suffix}"))
 }
 
 #[async_trait]

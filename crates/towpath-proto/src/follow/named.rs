@@ -3,6 +3,9 @@
 //! A name is never guessed from a URL. It comes from the header [`TOWPATH_FEED`], or from the feed's description that
 //! discovery read. It is settled before the first change and kept in the state, so it never changes along a follow. A
 //! state without a name keeps the URL: copies of earlier versions have it as the name of the feed.
+//!
+//! A follow of many feeds knows them by their URLs instead. Either way the state holds the name that the copy has, so that a
+//! follow of one feed can go on from one of many, and the other way round.
 
 use serde_json::Value;
 
@@ -10,23 +13,33 @@ use super::exchange::{Event, Follower, ResponseHead, TOWPATH_FEED};
 use super::filter::{FilteredFollower, FollowFilter};
 use crate::FeedId;
 
-/// Member of a state with the name. The followers' own states have no such member.
+/// Member of a state with the publisher's name. The followers' own states have no such member.
 const MEMBER: &str = "feed_name";
+/// Member of a state with the name that the copy has, whoever chose it. States of earlier versions have none.
+const COPIED_AS: &str = "copied_as";
 
 /// Name of a followed feed, as far as it is known.
 #[derive(Debug, Clone, Default)]
 pub struct FeedName {
-    name: Option<FeedId>,
+    name: Option<String>,
     is_settled: bool,
 }
 
 impl FeedName {
-    /// Takes the name out of a state. `described` is the name for a follow without a state.
-    pub fn take(state: Option<&mut Value>, described: Option<FeedId>) -> Self {
-        let Some(state) = state else { return Self { name: described, is_settled: false } };
-        let member = state.as_object_mut().and_then(|members| members.remove(MEMBER));
-        let name = member.as_ref().and_then(Value::as_str).and_then(|name| FeedId::new(name).ok());
-        Self { name, is_settled: true }
+    /// Takes the name out of a state. `described` is the name for a follow without a state. `fixed` is used instead of
+    /// any name of the publisher's, unless the state says what the copy has.
+    pub fn take(state: Option<&mut Value>, described: Option<FeedId>, fixed: Option<String>) -> Self {
+        let Some(state) = state else {
+            let is_settled = fixed.is_some();
+            return Self { name: fixed.or(described.map(|name| name.to_string())), is_settled };
+        };
+        let mut text = |member| match state.as_object_mut()?.remove(member)? {
+            Value::String(name) => Some(name),
+            _ => None,
+        };
+        let (copied_as, published) = (text(COPIED_AS), text(MEMBER));
+        let published = published.filter(|name| FeedId::new(name).is_ok());
+        Self { name: copied_as.or(fixed).or(published), is_settled: true }
     }
 
     /// Returns the follower of the feed with this name on its changes.
@@ -42,7 +55,11 @@ impl FeedName {
             Event::Checkpoint(Value::Object(state)) => {
                 self.is_settled = true;
                 if let Some(name) = &self.name {
-                    state.insert(MEMBER.into(), name.to_string().into());
+                    state.insert(COPIED_AS.into(), name.as_str().into());
+                    // Earlier versions know this one only.
+                    if FeedId::new(name).is_ok() {
+                        state.insert(MEMBER.into(), name.as_str().into());
+                    }
                 }
             }
             Event::Checkpoint(_)
@@ -56,7 +73,7 @@ impl FeedName {
     fn replace(&mut self, feed: &mut String) {
         self.is_settled = true;
         if let Some(name) = &self.name {
-            name.as_str().clone_into(feed);
+            name.clone_into(feed);
         }
     }
 }
@@ -67,7 +84,8 @@ impl FollowFilter for FeedName {
             return;
         }
         // Anything but a feed's name, such as a URL, could pass for the name of another feed.
-        self.name = head.header(TOWPATH_FEED).and_then(|name| FeedId::new(name).ok());
+        let told = head.header(TOWPATH_FEED).filter(|name| FeedId::new(name).is_ok());
+        self.name = told.map(str::to_owned);
     }
 
     fn filter(&mut self, mut event: Event) -> Option<Event> {
@@ -117,26 +135,47 @@ mod tests {
 
     #[test]
     fn a_publishers_name_is_put_on_changes_and_outlasts_restarts() {
-        let mut feed = FeedName::take(None, None);
+        let mut feed = FeedName::take(None, None, None);
         answered(&mut feed, "orders");
         let (change, reset, mut state) = passed(&mut feed);
         assert_eq!((&*change, &*reset), ("orders", "orders"));
         // Another name later, such as after a move, would make the items those of another feed.
-        let mut resumed = FeedName::take(Some(&mut state), None);
+        let mut resumed = FeedName::take(Some(&mut state), None, None);
         assert_eq!(state, json!({ "since": 1 }), "the follower sees its own state");
         answered(&mut resumed, "renamed");
         assert_eq!(passed(&mut resumed).0, "orders");
     }
 
+    /// A copy has one name, whether it is followed alone or with others. Otherwise its deletions would miss their items.
+    #[test]
+    fn the_name_of_a_copy_outlasts_a_change_of_the_way_it_is_followed() {
+        let mut alone = FeedName::take(None, None, None);
+        answered(&mut alone, "orders");
+        let mut state = passed(&mut alone).2;
+        let mut among_others = FeedName::take(Some(&mut state), None, Some(URL.into()));
+        let (change, reset, _) = passed(&mut among_others);
+        assert_eq!((&*change, &*reset), ("orders", "orders"));
+        let mut among_others = FeedName::take(None, None, Some(URL.into()));
+        answered(&mut among_others, "orders");
+        let (change, _, mut state) = passed(&mut among_others);
+        assert_eq!(change, URL);
+        let mut alone = FeedName::take(Some(&mut state), None, None);
+        answered(&mut alone, "orders");
+        assert_eq!(passed(&mut alone).0, URL);
+        // Of an earlier version, whose copies among others have the URL although the state has a name.
+        let mut earlier = json!({ "since": 1, "feed_name": "orders" });
+        assert_eq!(passed(&mut FeedName::take(Some(&mut earlier), None, Some(URL.into()))).0, URL);
+    }
+
     #[test]
     fn a_described_name_needs_no_header() {
-        let mut feed = FeedName::take(None, FeedId::new("orders").ok());
+        let mut feed = FeedName::take(None, FeedId::new("orders").ok(), None);
         assert_eq!(passed(&mut feed).0, "orders");
     }
 
     #[test]
     fn without_a_name_the_url_stays() {
-        let mut feed = FeedName::take(None, None);
+        let mut feed = FeedName::take(None, None, None);
         for no_name in ["", "https://b.example/feeds/x", "Orders", "_global"] {
             answered(&mut feed, no_name);
         }
@@ -145,7 +184,7 @@ mod tests {
         // Told too late, and to a follow of an earlier version.
         answered(&mut feed, "orders");
         assert_eq!(passed(&mut feed).0, URL);
-        let mut resumed = FeedName::take(Some(&mut state), FeedId::new("orders").ok());
+        let mut resumed = FeedName::take(Some(&mut state), FeedId::new("orders").ok(), None);
         answered(&mut resumed, "orders");
         assert_eq!(passed(&mut resumed).0, URL);
     }

@@ -27,6 +27,8 @@ pub(super) struct FeedIndex {
     lines: usize,
     /// Lines that are not written yet.
     draft: Vec<u8>,
+    /// True if the file may end within a line, because a write failed.
+    is_torn: bool,
 }
 
 impl FeedIndex {
@@ -38,7 +40,7 @@ impl FeedIndex {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        let mut index = Self { path, files: BTreeMap::new(), lines: 0, draft: Vec::new() };
+        let mut index = Self { path, files: BTreeMap::new(), lines: 0, draft: Vec::new(), is_torn: false };
         for line in text.split(|byte| *byte == b'\n') {
             if let Ok(IndexLine { id, file }) = serde_json::from_slice(line) {
                 index.lines += 1;
@@ -79,14 +81,17 @@ impl FeedIndex {
 
     /// Writes what was recorded; the caller syncs the file system.
     pub(super) fn write(&mut self) -> io::Result<()> {
-        if self.lines > 2 * self.files.len() + SLACK {
+        if self.is_torn || self.lines > 2 * self.files.len() + SLACK {
             return self.rewrite();
         }
         if self.draft.is_empty() {
             return Ok(());
         }
         let mut file = OpenOptions::new().append(true).create(true).open(&self.path)?;
+        // A full disk takes a part of it. A line behind half a line would be none, and its item lost.
+        self.is_torn = true;
         file.write_all(&self.draft)?;
+        self.is_torn = false;
         self.draft.clear();
         Ok(())
     }
@@ -102,7 +107,36 @@ impl FeedIndex {
         file.write_all(&text)?;
         file.sync_all()?;
         fs::rename(&draft, &self.path)?;
-        (self.lines, self.draft) = (self.files.len(), Vec::new());
+        (self.lines, self.draft, self.is_torn) = (self.files.len(), Vec::new(), false);
         Ok(())
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_failed_half_way_loses_no_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(INDEX);
+        let mut index = FeedIndex::open(folder.path()).unwrap();
+        index.set("a", Some("a.json")).unwrap();
+        index.write().unwrap();
+        let before = fs::read_to_string(&path).unwrap();
+        // A disk that is full.
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        index.set("b", Some("b.json")).unwrap();
+        index.write().unwrap_err();
+        // What it took before it was.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, format!("{before}{{\"id\":\"b\",\"fi")).unwrap();
+        index.set("c", Some("c.json")).unwrap();
+        index.write().unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.lines().all(|line| serde_json::from_str::<IndexLine>(line).is_ok()), "{text}");
+        let ids: Vec<String> = FeedIndex::open(folder.path()).unwrap().files.into_keys().collect();
+        assert_eq!(ids, ["a", "b", "c"]);
     }
 }

@@ -70,6 +70,7 @@ pub(super) async fn follow(
             url: followed.clone(),
             from,
             name,
+            fixed_name: None,
             state,
             mode: FollowMode::Continuous,
             every: None,

@@ -36,9 +36,17 @@ pub(super) async fn follow_into(args: FollowArgs, stop: &Stop) -> Result<Exit, C
     let writer = SinkWriter::new(sink, options(&args), progress.clone(), stop.clone());
     let queue = SinkQueue::start(writer);
     let opener = queue.opener();
-    let followed = match (&args.feeds, args.urls.as_slice()) {
-        (None, [url]) => follow_one(&args, url, opener, &progress, stop).await,
-        _ => follow_many(args, opener, progress.clone(), stop).await,
+    let failing = queue.opener();
+    let following = async {
+        match (&args.feeds, args.urls.as_slice()) {
+            (None, [url]) => follow_one(&args, url, opener, &progress, stop).await,
+            _ => follow_many(args, opener, progress.clone(), stop).await,
+        }
+    };
+    let followed = tokio::select! {
+        followed = following => followed,
+        // The destination may refuse for good while nothing is written to it. `finish_within` says why.
+        _ = failing.failed() => Ok(FollowEnd::SinkEnded),
     };
     let finished = queue.finish_within(stop).await;
     progress.finish();

@@ -34,6 +34,7 @@ impl FollowPlan {
             url: self.url.clone(),
             from: args.from.clone(),
             name: self.name.clone(),
+            fixed_name: None,
             state: self.state.clone(),
             mode: args.mode(),
             every: args.every,

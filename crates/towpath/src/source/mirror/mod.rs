@@ -167,6 +167,7 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
         url: url_followed,
         from,
         name: None,
+        fixed_name: None,
         state,
         mode: FollowMode::Continuous,
         every,
