@@ -400,6 +400,9 @@ def test_state_and_rows_in_one_transaction(feed, tmp_path):
         next(towpath.follow(feed.url + "/smart", state=state))
     with pytest.raises(towpath.UsageError):
         towpath.SqliteState(sqlite3.connect(":memory:", isolation_level=None))
+    if hasattr(sqlite3, "LEGACY_TRANSACTION_CONTROL"):
+        with pytest.raises(towpath.UsageError):
+            towpath.SqliteState(sqlite3.connect(":memory:", autocommit=True))
 
 
 def test_a_copy_in_a_store_of_ones_own(feed):

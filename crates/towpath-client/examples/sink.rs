@@ -20,11 +20,11 @@ struct TitleFile(PathBuf);
 #[async_trait::async_trait]
 impl Sink for TitleFile {
     async fn open(&mut self, _source: &str) -> Result<Option<Vec<u8>>, SinkError> {
-        Ok(self.read().checkpoint)
+        Ok(self.read()?.checkpoint)
     }
 
     async fn apply(&mut self, batch: &SinkBatch) -> Result<(), SinkError> {
-        let mut file = self.read();
+        let mut file = self.read()?;
         for event in batch.events.iter() {
             match event {
                 SinkEvent::Reset(_) => file.titles.clear(),
@@ -48,8 +48,14 @@ impl Sink for TitleFile {
 }
 
 impl TitleFile {
-    fn read(&self) -> Titles {
-        std::fs::read(&self.0).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    fn read(&self) -> Result<Titles, SinkError> {
+        let failed = |e: String| SinkError::unavailable(format!("cannot read {}: {e}", self.0.display()));
+        match std::fs::read(&self.0) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|e| failed(e.to_string())),
+            // Only a file that is not there is empty: another error must not begin a copy anew.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Titles::default()),
+            Err(e) => Err(failed(e.to_string())),
+        }
     }
 }
 

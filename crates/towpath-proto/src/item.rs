@@ -46,7 +46,8 @@ pub struct Item {
     /// Plain text or HTML as in the source, shorter than the content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Content of the item.
+    /// Content of the item. Serialization leaves it out: bytes are no JSON, and a line of the change format has it beside the
+    /// item, as `content`, `content_base64` or `json`.
     #[serde(skip)]
     pub content: Option<Content>,
     /// Authors, in the source's order.

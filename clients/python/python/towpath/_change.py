@@ -16,7 +16,11 @@ def _time(text: Optional[str]) -> Optional[datetime]:
         start, rest = text.split(".", 1)
         digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
         text = f"{start}.{digits[:6]:0<6}{rest[len(digits):]}"
-    return datetime.fromisoformat(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        # The year 0000, which RFC 3339 has and Python has not. It must not hold up the changes behind it.
+        return None
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,10 @@ class SqliteState:
     """
 
     def __init__(self, connection: sqlite3.Connection, name: str = "towpath") -> None:
-        if connection.isolation_level is None:
-            raise UsageError("a connection with isolation_level=None has no transactions that span statements")
+        # Python 3.12 and later: then commit and rollback do nothing.
+        commits_itself = getattr(connection, "autocommit", None) is True
+        if connection.isolation_level is None or commits_itself:
+            raise UsageError("a connection that commits by itself has no transactions that span statements")
         self.connection = connection
         self.name = name
 
@@ -340,7 +342,8 @@ def follow(
     - `token` and `headers` are for the server of `url` only, wherever links and redirects lead.
     - `large_content` is a folder for contents of any size: each becomes a file there, whose `file:` URL the first of the
       item's `attachments` has. Without it the item has the publisher's address.
-    - `save_every` is the longest time in seconds that a state of yours stays unsaved while more changes are at hand.
+    - `save_every` is the longest time in seconds that a state of yours stays unsaved while more pages or documents are at
+      hand. It is saved at their ends only.
     - `on_gap` receives a `GapError` for changes that the publisher cannot supply any more. Without it they are logged.
 
     >>> import towpath
