@@ -242,7 +242,7 @@ impl StateFile {
         // Resolves symbolic links: the rename must replace the link's target, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let failed = |error| StateError::Write { path: path.clone(), error };
-        let name = path.file_name().ok_or_else(|| failed(io::Error::other("it names no file")))?;
+        path.file_name().ok_or_else(|| failed(io::Error::other("it names no file")))?;
         if path.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }

@@ -289,7 +289,11 @@ fn further_checks_are_told_with_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("towpath.toml");
     let sink = "[[sink]]\nname = 'a'\nfeeds = ['*']\ninto = 'dir:x'\n";
-    std::fs::write(&path, format!("[server]\nthreads = 0\n{sink}{}", sink.replace("'a'", "'b'"))).unwrap();
+    std::fs::write(
+        &path,
+        format!("[server]\nthreads = 0\n{sink}{}", sink.replace("'a'", "'b'").replace("dir:x", "dir:y")),
+    )
+    .unwrap();
     let check = |config: &Config| {
         let error = |index: usize| ValueError {
             table: "sink",
