@@ -22,7 +22,7 @@ use crate::engine::Engine;
 
 /// Store in memory with faults.
 pub(crate) struct FailingStore {
-    inner: MemoryStore,
+    inner: Arc<MemoryStore>,
     /// Part of a key: the next write to such a key fails, once.
     pub(crate) write_fault: Mutex<Option<&'static str>>,
     /// Part of a key: the next read of such a key fails, once.
@@ -33,7 +33,7 @@ pub(crate) struct FailingStore {
 
 /// Returns an engine on such a store, for a configuration.
 pub(crate) async fn engine(config: &str) -> (Arc<Engine>, Arc<FailingStore>) {
-    let inner = MemoryStore::new(Arc::new(Timestamp::now));
+    let inner = Arc::new(MemoryStore::new(Arc::new(Timestamp::now)));
     let (write_fault, read_fault, write_gate) = Default::default();
     let store = Arc::new(FailingStore { inner, write_fault, read_fault, write_gate });
     let config = Config::parse(config, Path::new("towpath.toml")).unwrap();
@@ -132,7 +132,9 @@ impl Store for FailingStore {
         if let Some((_, barrier)) = gate.filter(|(part, _)| is_gated(part)) {
             barrier.wait().await;
         }
-        self.inner.write(writes, conditions).await
+        // As the commit thread of an embedded store: what is queued is written, whether or not the caller waits.
+        let inner = self.inner.clone();
+        tokio::spawn(async move { inner.write(writes, conditions).await }).await.unwrap()
     }
 
     async fn let_go(&self, feed: &FeedId, horizon: Seq) -> Result<LogHead, WriteError> {

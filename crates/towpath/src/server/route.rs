@@ -16,6 +16,7 @@ use crate::document::route_error::RouteError;
 use crate::engine::access::{Access, may_know_removed, may_read_request};
 use crate::engine::client_address::client_address;
 use crate::engine::request::{gone_feed, no_feed};
+use crate::engine::work::to_the_end;
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::serve as diffdelta;
 use crate::protocols::history::serve as history;
@@ -167,7 +168,14 @@ async fn dispatch(
             // Private feeds may be among them.
             Ok(unshared(routed))
         }
-        ["sinks", rest @ ..] => Ok(sinks::respond(engine, peer, rest, &request).await?.into()),
+        ["sinks", rest @ ..] => {
+            let (at, rest) = (engine.clone(), rest.iter().map(|part| (*part).to_owned()).collect::<Vec<_>>());
+            let answering = async move {
+                let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
+                sinks::respond(&at, peer, &rest, &request).await
+            };
+            Ok(to_the_end(engine, answering).await??.into())
+        }
         ["feeds", feed, "callback"] => Ok(hub::callback(engine, feed, request).await?.into()),
         segments if is_read => dispatch_read(engine, peer, segments, request, stop).await,
         segments => dispatch_write(engine, peer, segments, methods, request).await,
@@ -186,7 +194,9 @@ async fn dispatch_write(
         (&Method::POST, ["feeds", feed, "items"]) => publish::post(engine, peer, feed, request).await?,
         (_, ["feeds", feed, "items", id]) => items::item(engine, peer, feed, id, request).await?,
         (&Method::PUT | &Method::DELETE, ["feeds", feed]) => {
-            feed_settings::respond(engine, peer, feed, request).await?
+            let (at, feed) = (engine.clone(), (*feed).to_owned());
+            let answering = async move { feed_settings::respond(&at, peer, &feed, request).await };
+            to_the_end(engine, answering).await??
         }
         (&Method::POST, ["feeds", feed, "snapshots"]) => {
             replication::make(engine, peer, feed, &request).await?

@@ -327,9 +327,12 @@ async fn recover(
 async fn make_next(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), StoreError> {
     let first =
         state.global.chain.is_unpublished() && state.sources.values().any(|chain| !chain.is_unpublished());
+    // Also if this future is dropped: what is pending is read again.
+    state.loaded = false;
     let made = if first || !state.pending.is_empty() {
         mint(engine, state).await
     } else if shows_fresh_mint(engine, state) {
+        state.loaded = true;
         return Ok(());
     } else {
         carry(engine, state).await

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use towpath_proto::diffdelta::publish::wait_after_mint;
 
+use crate::engine::work::to_the_end;
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::documents;
 use crate::protocols::diffdelta::run::Run;
@@ -15,15 +16,20 @@ use crate::store_error::StoreError;
 /// Name of publishing in the health of a feed.
 pub(crate) const PUBLISH: &str = "publish its DiffDelta documents";
 
-/// Adds a run of a source to its chain, and to the global feed.
+/// Adds a run of a source to its chain, and to the global feed. It does so to the end, also if this future is dropped.
 ///
 /// # Errors
 ///
 /// [`StoreError`] if the chain cannot be read or written. It is counted among the failures of the feed.
 pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result<(), StoreError> {
-    let published = publish_run(engine, feed, run).await;
-    engine.failures.record(feed.id().as_str(), PUBLISH, &published);
-    published
+    let (at, of) = (engine.clone(), feed.clone());
+    // Requests publish as well while a server starts, and their clients may go away.
+    let publishing = async move {
+        let published = publish_run(&at, &of, run).await;
+        at.failures.record(of.id().as_str(), PUBLISH, &published);
+        published
+    };
+    to_the_end(engine, publishing).await?
 }
 
 async fn publish_run(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result<(), StoreError> {

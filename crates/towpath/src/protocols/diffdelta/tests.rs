@@ -1,18 +1,22 @@
 //! Publishing on a store whose writes and reads fail.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use serde_json::Value;
 use towpath_proto::{FeedId, Item, NewChange};
 use towpath_store::{Expected, Store as _, Table, TableWrite};
 
 use super::state::DiffDelta;
+use super::stored::StoredChain;
 use super::{Recovery, Run, publish, recover};
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::serve;
 use crate::protocols::failing_store;
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n";
+/// Ids of items that appear in no document by chance.
+const SECOND: usize = 222_222_222_222;
 
 async fn put(engine: &Engine, ids: std::ops::Range<usize>) {
     let changes = ids.map(|n| NewChange::put(Item::new(n.to_string()))).collect();
@@ -97,6 +101,76 @@ async fn documents_are_new_after_a_global_write_failed_once() {
     let index = document(&engine, "/archive/_global/index.json").await;
     let last = index["snapshots"].as_array().unwrap().last().unwrap()["cursor"].clone();
     assert_eq!(last, document(&engine, "/diff/head.json").await["cursor"]);
+}
+
+/// A request publishes during a start, and its client may go away at any moment.
+#[tokio::test]
+async fn a_run_that_is_dropped_is_published_to_its_end() {
+    for polls in 1.. {
+        let (engine, _store) = failing_store::engine(NOTES).await;
+        publish_first_item(&engine).await;
+        put(&engine, SECOND..SECOND + 1).await;
+        let is_done = poll_times(publish(&engine, &notes(&engine), Run::Moved), polls).await;
+        // What was begun goes on when this test waits.
+        tokio::task::yield_now().await;
+        drop(DiffDelta::chain_lock(&notes(&engine)).lock().await);
+        assert_published(&engine, &[SECOND]).await;
+        if is_done {
+            assert!(polls > 1, "nothing was dropped");
+            return;
+        }
+    }
+}
+
+/// Polls a future so many times, then drops it. Returns true if it was ready.
+async fn poll_times(future: impl Future, mut polls: usize) -> bool {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| {
+        polls -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending if polls == 0 => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Publishes the item 0, and has its documents cached.
+async fn publish_first_item(engine: &Arc<Engine>) {
+    put(engine, 0..1).await;
+    publish(engine, &notes(engine), Run::Moved).await.unwrap();
+    DiffDelta::of(engine).global.run(engine).await.unwrap();
+    read_all(engine).await;
+}
+
+/// Reads the documents of the feed, which are cached then.
+async fn read_all(engine: &Arc<Engine>) -> [Value; 3] {
+    let mut all = [const { Value::Null }; 3];
+    for (read, name) in all.iter_mut().zip(["diff/notes/head", "diff/notes/latest", "archive/notes/index"]) {
+        *read = document(engine, &format!("/{name}.json")).await;
+    }
+    all
+}
+
+/// Asserts that the documents are those of the stored chain, and that the global feed shows some items.
+async fn assert_published(engine: &Arc<Engine>, items: &[usize]) {
+    let chain = StoredChain::load(engine.store.as_ref(), "notes").await.unwrap().chain();
+    assert_eq!(chain.minted_seq, engine.store.head(notes(engine).id()).await.unwrap().seq);
+    let [head, latest, index] = read_all(engine).await;
+    let last = index["snapshots"].as_array().unwrap().last().unwrap()["cursor"].clone();
+    let cursor = Value::from(chain.cursor.to_string());
+    assert_eq!([&head["cursor"], &latest["cursor"], &last], [&cursor; 3]);
+    DiffDelta::of(engine).global.run(engine).await.unwrap();
+    let index = document(engine, "/archive/_global/index.json").await;
+    let mut global = String::new();
+    for entry in index["snapshots"].as_array().unwrap() {
+        let url = entry["url"].as_str().unwrap();
+        global += &document(engine, &url[url.find("/archive").unwrap()..]).await.to_string();
+    }
+    for item in items {
+        assert!(global.contains(&item.to_string()), "{item} is in no document over all feeds: {global}");
+    }
 }
 
 /// A read fails while the store is being opened again. The feed is published all the same, without a further append.

@@ -18,6 +18,8 @@ use crate::document::prebuilt::{Answer, Document, Valid};
 use crate::document::respond::respond as respond_with;
 use crate::document::route_error::RouteError;
 use crate::engine::Engine;
+use crate::engine::work::to_the_end;
+use crate::server::problem::Problem;
 
 /// Answers a request for a page.
 pub(in crate::server) async fn respond(
@@ -27,10 +29,21 @@ pub(in crate::server) async fn respond(
     request: Request<Incoming>,
 ) -> Answer {
     let (parts, body) = request.into_parts();
-    let mut visit = Visit::new(engine, peer, Request::from_parts(parts.clone(), ()));
+    let mut visit = Visit::new(engine.clone(), peer, Request::from_parts(parts.clone(), ()));
     let shown = match address {
         PageAddress::Get(path) => show(&visit, &path).await,
-        PageAddress::Post(path) => write::act(&mut visit, &path, Request::from_parts(parts, body)).await,
+        PageAddress::Post(path) => {
+            let acting = async move {
+                let shown = write::act(&mut visit, &path, Request::from_parts(parts, body)).await;
+                (visit, shown)
+            };
+            let shown;
+            (visit, shown) = match to_the_end(&engine, acting).await {
+                Ok(acted) => acted,
+                Err(error) => return Problem::from(RouteError::from(error)).answer(),
+            };
+            shown
+        }
     };
     match shown {
         Ok(Shown::Answer(answer)) => answer,
