@@ -415,6 +415,12 @@ impl Store for SimulatedStore {
         }
     }
 
+    fn on_late_write(&self, hook: TableHook) {
+        if let Ok(inner) = self.inner() {
+            inner.on_late_write(hook);
+        }
+    }
+
     fn failure(&self) -> Option<StoreFailure> {
         self.inner().ok()?.failure()
     }

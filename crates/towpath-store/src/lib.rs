@@ -442,6 +442,14 @@ pub trait Store: Send + Sync + 'static {
     /// their registration.
     fn on_table_write(&self, hook: TableHook);
 
+    /// Registers a hook for every later write to the tables that is stored although its caller got an error.
+    ///
+    /// The hooks of [`Self::on_table_write`] run for it as well. A process that makes all writes itself needs only these:
+    /// of all others its callers know. A store whose errors are certain has no such writes.
+    fn on_late_write(&self, hook: TableHook) {
+        drop(hook);
+    }
+
     /// Returns the lag of this store behind its log; `None` for a store that is the log itself.
     fn replica_status(&self) -> Option<ReplicaStatus> {
         None

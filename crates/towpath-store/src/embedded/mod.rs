@@ -424,6 +424,10 @@ impl Store for EmbeddedStore {
         self.notifier.add_table_hook(hook);
     }
 
+    fn on_late_write(&self, hook: TableHook) {
+        self.notifier.add_late_hook(hook);
+    }
+
     fn failure(&self) -> Option<StoreFailure> {
         self.slot.failure()
     }

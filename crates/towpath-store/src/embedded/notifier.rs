@@ -19,6 +19,7 @@ pub(crate) struct Notifier {
     heads: Cache<FeedId, FeedRow>,
     append_hooks: RwLock<Vec<AppendHook>>,
     table_hooks: RwLock<Vec<TableHook>>,
+    late_hooks: RwLock<Vec<TableHook>>,
     waiters: Arc<AppendWaiters>,
 }
 
@@ -29,6 +30,7 @@ impl Notifier {
             heads: Cache::new(heads),
             append_hooks: RwLock::default(),
             table_hooks: RwLock::default(),
+            late_hooks: RwLock::default(),
             waiters: Arc::default(),
         }
     }
@@ -63,7 +65,7 @@ impl Notifier {
         }
         // Keyed by row: several writes of a group to one row run each hook once.
         for (table, key) in decided.values.keys() {
-            self.run_table_hooks(*table, key);
+            run_table_hooks(&self.table_hooks, *table, key);
         }
         for (name, appended) in appends {
             self.run_append_hooks(name, appended);
@@ -72,6 +74,18 @@ impl Notifier {
             // Last: a woken reader must not find a document that an append hook is about to invalidate.
             self.wake(name, feed.head);
         }
+    }
+
+    /// Does what [`Self::publish`] does for a group whose callers were told that it failed.
+    pub(crate) fn publish_late<'a>(
+        &self,
+        decided: &DecidedGroup,
+        appends: impl Iterator<Item = (&'a FeedId, &'a Appended)>,
+    ) {
+        for (table, key) in decided.values.keys() {
+            run_table_hooks(&self.late_hooks, *table, key);
+        }
+        self.publish(decided, appends);
     }
 
     /// Replaces the cached head of a feed. Call it once the head is durable and readable.
@@ -85,14 +99,6 @@ impl Notifier {
             // A panic here would end the commit thread, and with it every later append.
             if catch_unwind(AssertUnwindSafe(|| hook(feed, appended))).is_err() {
                 tracing::error!(%feed, "an append hook panicked; the append is stored");
-            }
-        }
-    }
-
-    fn run_table_hooks(&self, table: Table, key: &[u8]) {
-        for hook in self.table_hooks.read().iter() {
-            if catch_unwind(AssertUnwindSafe(|| hook(table, key))).is_err() {
-                tracing::error!(table = table.name(), "a table hook panicked; the write is stored");
             }
         }
     }
@@ -121,6 +127,11 @@ impl Notifier {
         self.table_hooks.write().push(hook);
     }
 
+    /// Registers a hook for writes to the tables that were told to have failed, and are stored.
+    pub(crate) fn add_late_hook(&self, hook: TableHook) {
+        self.late_hooks.write().push(hook);
+    }
+
     /// Registers a waiter, which every later append to the feed wakes.
     pub(crate) fn subscribe(&self, feed: &FeedId) -> Result<AppendWaiter, ReadError> {
         let mut registry = self.waiters.0.lock();
@@ -131,6 +142,14 @@ impl Notifier {
         waiters.count += 1;
         let head = waiters.head.subscribe();
         Ok(AppendWaiter { feed: feed.clone(), head, registry: Arc::clone(&self.waiters) })
+    }
+}
+
+fn run_table_hooks(hooks: &RwLock<Vec<TableHook>>, table: Table, key: &[u8]) {
+    for hook in hooks.read().iter() {
+        if catch_unwind(AssertUnwindSafe(|| hook(table, key))).is_err() {
+            tracing::error!(table = table.name(), "a table hook panicked; the write is stored");
+        }
     }
 }
 

@@ -200,7 +200,7 @@ impl EngineSlot {
             match is_stored(engine, &decided) {
                 // Its callers were told that the outcome shows after the next opening; readers must learn of it.
                 Ok(true) => {
-                    self.notifier.publish(&decided, appended.iter().map(|(feed, appended)| (feed, appended)));
+                    self.notifier.publish_late(&decided, appended.iter().map(|(feed, appended)| (feed, appended)));
                 }
                 Ok(false) => {}
                 Err(e) => tracing::error!(error = %e, "cannot read the store after it was opened again"),

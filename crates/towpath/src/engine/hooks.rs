@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use jiff::Timestamp;
 use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
-use towpath_store::{Appended, FeedSummary, Table};
+use towpath_store::{Appended, FeedSummary, Table, TableHook};
 
 use crate::engine::append_counts::AppendCounts;
 use crate::engine::{Engine, Feed, FeedRemovedHook};
@@ -24,7 +24,8 @@ pub struct Append {
 /// Called after an append to a feed's log, on the store's thread: it must return at once.
 pub type FeedAppendHook = fn(&Arc<Engine>, &Arc<Feed>, Append);
 
-/// Called after a write to a table, on the store's thread, if other nodes write to the store as well.
+/// Called on the store's thread after a write to a table of which its caller does not know: one of another node, or one
+/// that seemed to have failed.
 pub type TableWriteHook = fn(&Arc<Engine>, Table, &[u8]);
 
 /// Calls after writes to the store, and after removals of feeds. Each list runs in its order.
@@ -34,7 +35,7 @@ pub struct Hooks {
     pub before_head: &'static [FeedAppendHook],
     /// Run after the feed's head has moved.
     pub after_head: &'static [FeedAppendHook],
-    /// Run after a write to a table.
+    /// Run after a write to a table of which its caller does not know.
     pub table_write: &'static [TableWriteHook],
     /// Run after a feed was removed.
     pub feed_removed: &'static [FeedRemovedHook],
@@ -56,14 +57,17 @@ impl Engine {
                 engine.appended(&feed, appended, hooks);
             }
         }));
-        // A single process makes every write to the tables itself, so its caches know of them.
+        let engine = Arc::downgrade(self);
+        let hook: TableHook = Arc::new(move |table, key| {
+            if let Some(engine) = engine.upgrade() {
+                hooks.table_write.iter().for_each(|hook| hook(&engine, table, key));
+            }
+        });
+        // A single process makes every write to the tables itself, and its caches know of those that succeeded.
         if self.is_shared() {
-            let engine = Arc::downgrade(self);
-            self.store.on_table_write(Arc::new(move |table, key| {
-                if let Some(engine) = engine.upgrade() {
-                    hooks.table_write.iter().for_each(|hook| hook(&engine, table, key));
-                }
-            }));
+            self.store.on_table_write(hook);
+        } else {
+            self.store.on_late_write(hook);
         }
     }
 

@@ -147,7 +147,7 @@ impl Engine {
     }
 }
 
-/// Notes a record that some node wrote. Runs on the store's thread, before later appends are told of.
+/// Notes a record that another node wrote, or a write that seemed to have failed. Runs on the store's thread, before later appends are told of.
 pub(crate) fn on_table_write(engine: &Arc<Engine>, table: Table, key: &[u8]) {
     if table != Table::Chains {
         return;
@@ -161,16 +161,16 @@ fn written(engine: &Engine) -> &WrittenFeeds {
     engine.extensions.get_or_insert_with(WrittenFeeds::default)
 }
 
-/// Takes over the feeds that other nodes made, changed or removed, until `stop` turns true.
+/// Takes over the feeds whose records [`on_table_write`] notes, until `stop` turns true.
 pub(crate) async fn run(engine: Arc<Engine>, stop: Stop) {
-    if !engine.is_shared() {
-        return;
-    }
-    // Writes may have come between the engine's start and the first hook.
-    let mut done = take_over_all(&engine).await;
+    let mut done = match engine.is_shared() {
+        // Writes may have come between the engine's start and the first hook.
+        true => take_over_all(&engine).await,
+        false => Ok(()),
+    };
     loop {
         if let Err(e) = &done {
-            tracing::warn!("cannot read which feeds other nodes made: {e}");
+            tracing::warn!("cannot read which feeds were made or removed: {e}");
         }
         tokio::select! {
             () = written(&engine).added() => {}
@@ -238,5 +238,29 @@ fn take_over_removal(engine: &Engine, id: &FeedId, removed: RemovedFeed) {
         Some(known) if known.config.origin == FeedOrigin::File => {}
         Some(_) => engine.hide_feed(id, removed),
         None => drop(engine.removed.write().insert(id.clone(), removed)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocols::failing_store;
+
+    /// The sync of a feed's record fails, and the record is there once the store is open again.
+    #[tokio::test]
+    async fn a_feed_whose_record_turns_out_to_be_stored_is_shown() {
+        let (engine, store) = failing_store::engine("").await;
+        let (stopper, stop) = tokio::sync::watch::channel(false);
+        let running = tokio::spawn(run(engine.clone(), stop));
+        *store.doubt_fault.lock() = Some("made");
+        let id = FeedId::new("made").unwrap();
+        engine.put_feed(&id, Map::new(), "a test").await.unwrap_err();
+        assert!(engine.feed("made").is_none());
+        store.reopen(true).await;
+        while engine.feed("made").is_none() {
+            tokio::task::yield_now().await;
+        }
+        stopper.send(true).unwrap();
+        running.await.unwrap();
     }
 }

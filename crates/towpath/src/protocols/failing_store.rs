@@ -25,6 +25,10 @@ pub(crate) struct FailingStore {
     inner: Arc<MemoryStore>,
     /// Part of a key: the next write to such a key fails, once.
     pub(crate) write_fault: Mutex<Option<&'static str>>,
+    /// Part of a key: the next write to such a key fails, once, and is stored by [`Self::reopen`].
+    pub(crate) doubt_fault: Mutex<Option<&'static str>>,
+    in_doubt: Mutex<Option<(Vec<TableWrite>, Vec<Precondition>)>>,
+    late_hooks: Mutex<Vec<TableHook>>,
     /// Part of a key: the next read of such a key fails, once.
     pub(crate) read_fault: Mutex<Option<&'static str>>,
     /// Part of a key: writes to such keys wait until as many have come as the barrier asks for.
@@ -34,10 +38,25 @@ pub(crate) struct FailingStore {
 /// Returns an engine on such a store, for a configuration.
 pub(crate) async fn engine(config: &str) -> (Arc<Engine>, Arc<FailingStore>) {
     let inner = Arc::new(MemoryStore::new(Arc::new(Timestamp::now)));
-    let (write_fault, read_fault, write_gate) = Default::default();
-    let store = Arc::new(FailingStore { inner, write_fault, read_fault, write_gate });
+    let (write_fault, doubt_fault, in_doubt, late_hooks, read_fault, write_gate) = Default::default();
+    let store =
+        FailingStore { inner, write_fault, doubt_fault, in_doubt, late_hooks, read_fault, write_gate };
+    let store = Arc::new(store);
     let config = Config::parse(config, Path::new("towpath.toml")).unwrap();
     (crate::protocols::start(config, store.clone()).await.unwrap(), store)
+}
+
+impl FailingStore {
+    /// Stores the write whose caller was told that it failed, as an embedded store does that is opened again after a
+    /// failed sync. `is_told` is false where a reader comes before the hooks.
+    pub(crate) async fn reopen(&self, is_told: bool) {
+        let (writes, conditions) = self.in_doubt.lock().take().unwrap();
+        let keys: Vec<_> = writes.iter().map(|write| (write.table, write.key.clone())).collect();
+        self.inner.write(writes, conditions).await.unwrap();
+        for (table, key) in keys.iter().filter(|_| is_told) {
+            self.late_hooks.lock().iter().for_each(|hook| hook(*table, key));
+        }
+    }
 }
 
 /// Takes a fault if it is for one of the keys.
@@ -126,6 +145,10 @@ impl Store for FailingStore {
         if is_due(&self.write_fault, writes.iter().map(|write| &write.key[..])) {
             return Err(WriteError::Storage { reason: "no space left".into() });
         }
+        if is_due(&self.doubt_fault, writes.iter().map(|write| &write.key[..])) {
+            *self.in_doubt.lock() = Some((writes, conditions));
+            return Err(WriteError::Storage { reason: "a sync failed".into() });
+        }
         let gate = self.write_gate.lock().clone();
         let is_gated =
             |part: &str| writes.iter().any(|write| String::from_utf8_lossy(&write.key).contains(part));
@@ -147,6 +170,10 @@ impl Store for FailingStore {
 
     fn on_table_write(&self, hook: TableHook) {
         self.inner.on_table_write(hook);
+    }
+
+    fn on_late_write(&self, hook: TableHook) {
+        self.late_hooks.lock().push(hook);
     }
 
     async fn close(&self) {

@@ -1,8 +1,8 @@
 //! Writes of other nodes to the tables.
 //!
 //! Appends reach every node through the store's append hook, whichever node made them. A write to a table has further
-//! effects: cached documents become invalid, and subscribers appear that another node verified. None of this happens on
-//! a store that is the log itself.
+//! effects: cached documents become invalid, and subscribers appear that another node verified. On a store that is the log
+//! itself, only writes come here that are stored although their caller got an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,10 +79,12 @@ pub async fn recover(engine: &Arc<Engine>) -> Result<(), StoreError> {
     diffdelta::refresh(engine).await
 }
 
-/// Applies the writes of other nodes until `stop` turns true. [`recover`] comes first.
+/// Applies the writes that [`on_table_write`] notes, until `stop` turns true. In a cluster, [`recover`] comes first.
 pub async fn run(engine: Arc<Engine>, stop: Stop) {
     if engine.is_shared() {
         tokio::join!(apply(&engine, &stop), watch_age(&engine, &stop));
+    } else {
+        apply(&engine, &stop).await;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::ETAG;
 use towpath_proto::diffdelta::cursor::Cursor;
 use towpath_proto::diffdelta::headers::{self, Resource, archive_index_path};
 use towpath_proto::diffdelta::publish::DocumentChain;
@@ -64,6 +65,19 @@ pub(crate) fn forget(engine: &Engine, name: &str) {
         engine.documents.forget(&path);
     }
     engine.documents.forget(&archive_index_path(source));
+}
+
+/// Drops a chain's documents from the cache, unless they have its cursor.
+pub(super) fn forget_others(engine: &Engine, name: &str, cursor: Cursor) {
+    let source = (name != GLOBAL).then_some(name);
+    let tag = Resource::Head.etag(cursor, &[]);
+    let is_current = |path: &String| {
+        let document = engine.documents.get(path);
+        document.is_some_and(|document| document.headers().get(ETAG).is_some_and(|known| *known == tag))
+    };
+    if !headers::paths(source, "head.json").iter().all(is_current) {
+        forget(engine, name);
+    }
 }
 
 /// Returns a snapshot's path without the site's base URL.

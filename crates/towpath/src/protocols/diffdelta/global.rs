@@ -54,6 +54,13 @@ struct GlobalState {
     lease: Option<Lease>,
 }
 
+impl GlobalState {
+    /// Returns the number of a source's snapshots that are published or pending.
+    fn known_snapshots(&self, source: &FeedId) -> u64 {
+        self.sources.get(source).map_or(0, |known| known.snapshots)
+    }
+}
+
 /// Stored state, written with each mint. In a cluster each carry is written as well, so that every node serves it.
 #[derive(Serialize, Deserialize)]
 struct StoredGlobal {
@@ -105,25 +112,30 @@ fn table_of(engine: &Engine) -> Table {
 }
 
 impl GlobalFeed {
-    /// Adds the result of a source's run.
+    /// Adds the result of a source's run, with the items of its mint.
     pub(super) async fn add_run(
         &self,
         engine: &Arc<Engine>,
         source: &FeedId,
         chain: DocumentChain,
-        minted: Vec<RenderedItem>,
+        minted: Option<Vec<RenderedItem>>,
     ) -> Result<(), StoreError> {
-        // In a cluster the chain is read after its write, whichever node made it.
-        if engine.is_shared() {
-            return Ok(());
-        }
-        // Private feeds are in no document over all feeds.
-        if !engine.feed(source.as_str()).is_some_and(|feed| feed.is_listed()) {
+        if !is_told(engine, source) {
             return Ok(());
         }
         let mut state = self.state.lock().await;
-        Arc::make_mut(&mut state.sources).insert(source.clone(), chain);
-        state.pending.add(minted);
+        let known = state.known_snapshots(source);
+        let expected = known + u64::from(minted.is_some());
+        if state.loaded && chain.snapshots > expected {
+            // A mint before this one seemed to have failed, and is stored.
+            read_mints(engine, &mut state, source, chain).await?;
+        } else if !state.loaded || chain.snapshots == expected {
+            Arc::make_mut(&mut state.sources).insert(source.clone(), chain);
+            state.pending.add(minted.unwrap_or_default());
+        } else if chain.snapshots == known {
+            // `refresh` has read this mint before.
+            Arc::make_mut(&mut state.sources).insert(source.clone(), chain);
+        }
         state.dirty = true;
         self.source_ran.notify_one();
         // Not later: a document has a limit, and many sources may mint within one interval.
@@ -135,24 +147,45 @@ impl GlobalFeed {
         }
     }
 
+    /// Adds mints of a source that are stored although their writes seemed to have failed. Returns true if there are some.
+    pub(super) async fn catch_up(
+        &self,
+        engine: &Arc<Engine>,
+        source: &FeedId,
+        chain: DocumentChain,
+    ) -> Result<bool, StoreError> {
+        if !is_told(engine, source) {
+            return Ok(false);
+        }
+        let mut state = self.state.lock().await;
+        // The load reads all that are stored.
+        if !state.loaded || chain.snapshots <= state.known_snapshots(source) {
+            return Ok(false);
+        }
+        state.dirty = true;
+        self.source_ran.notify_one();
+        read_mints(engine, &mut state, source, chain).await?;
+        Ok(true)
+    }
+
     /// Reads a source's stored chain, with its new mints if this node publishes the global feed. Returns the last minted
     /// position, if it changed.
     pub(super) async fn refresh(&self, engine: &Arc<Engine>, feed: &Feed) -> Result<Option<u64>, StoreError> {
         let mut state = self.state.lock().await;
         // In the lock of the state, or a chain that was read earlier could replace a newer one.
         let chain = StoredChain::load(engine.store.as_ref(), feed.id().as_str()).await?.chain();
-        let known = state.sources.get(feed.id()).map_or(0, |known| known.snapshots);
+        let known = state.known_snapshots(feed.id());
         // A carried chain has no new changes for SUP to list.
         let minted = (chain.snapshots > known).then_some(chain.minted_seq);
-        if state.lease.is_none() || !state.loaded {
+        let publishes = !engine.is_shared() || state.lease.is_some();
+        if !publishes || !state.loaded {
             Arc::make_mut(&mut state.sources).insert(feed.id().clone(), chain);
             return Ok(minted);
         }
         state.dirty = true;
         self.source_ran.notify_one();
-        let taken = recover(engine, &mut state, feed.id(), chain).await;
-        state.loaded = taken.is_ok();
-        taken.map(|()| minted)
+        read_mints(engine, &mut state, feed.id(), chain).await?;
+        Ok(minted)
     }
 
     /// Begins to publish, from the stored state.
@@ -284,6 +317,26 @@ pub(super) async fn load_shared(
     let Some((kept, snapshot, _)) = stored(engine.store.as_ref()).await? else { return Ok(None) };
     let latest = kept.carried.map_or(snapshot.clone(), |carried| carried.latest(&snapshot));
     Ok(Some((kept.global.chain, kept.head.into(), latest)))
+}
+
+/// Returns true if runs of a source are added as they end.
+fn is_told(engine: &Engine, source: &FeedId) -> bool {
+    // In a cluster the chain is read after its write, whichever node made it.
+    // Private feeds are in no document over all feeds.
+    !engine.is_shared() && engine.feed(source.as_str()).is_some_and(|feed| feed.is_listed())
+}
+
+/// Does what [`recover`] does. If it fails or is dropped, everything is read again.
+async fn read_mints(
+    engine: &Arc<Engine>,
+    state: &mut GlobalState,
+    source: &FeedId,
+    chain: DocumentChain,
+) -> Result<(), StoreError> {
+    state.loaded = false;
+    recover(engine, state, source, chain).await?;
+    state.loaded = true;
+    Ok(())
 }
 
 /// Adds a source's chain, with its mints that no global document has. The chain is shown up to the last published mint,

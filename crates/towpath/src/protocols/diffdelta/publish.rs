@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use towpath_proto::diffdelta::publish::wait_after_mint;
+use towpath_proto::diffdelta::publish::{DocumentChain, wait_after_mint};
 
 use crate::engine::work::to_the_end;
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::documents;
 use crate::protocols::diffdelta::run::Run;
-use crate::protocols::diffdelta::source_chain::{self, PublishedRun};
+use crate::protocols::diffdelta::source_chain::{self, SourceRun};
 use crate::protocols::diffdelta::state::DiffDelta;
 use crate::protocols::sup::Sup;
 use crate::store_error::StoreError;
@@ -41,16 +41,33 @@ async fn publish_run(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result
         // The chain may be written although the run failed later, and a retry then has nothing left to publish.
         documents::forget(engine, name);
     }
-    if let Ok(Some(PublishedRun { minted: true, repeated_bytes, .. })) = &outcome {
-        let wait = wait_after_mint(*repeated_bytes, feed.config.ttl.as_secs());
+    let published = match outcome? {
+        SourceRun::Published(published) => published,
+        SourceRun::Unchanged(chain) => return show_stored(engine, feed, chain).await,
+    };
+    if published.minted {
+        let wait = wait_after_mint(published.repeated_bytes, feed.config.ttl.as_secs());
         DiffDelta::of(engine).pause_minting(feed.id(), wait);
     }
     // In a cluster every node makes its documents from the stored chain, the publishing node too.
-    let Some(published) = outcome?.filter(|_| !engine.is_shared()) else { return Ok(()) };
+    if engine.is_shared() {
+        return Ok(());
+    }
     let minted = published.minted.then_some(published.chain.minted_seq);
     documents::put(engine, name, &published.chain, published.head, published.latest);
     // After the document is in the cache: a reader sent by SUP must find it.
     if let Some(seq) = minted {
+        Sup::of(engine).on_late_document(feed, seq, engine.now());
+    }
+    Ok(())
+}
+
+/// Brings the cache and the global feed to the stored chain: a mint whose write seemed to have failed may be in it, and
+/// then the retry has nothing left to publish.
+async fn show_stored(engine: &Arc<Engine>, feed: &Feed, chain: DocumentChain) -> Result<(), StoreError> {
+    documents::forget_others(engine, feed.id().as_str(), chain.cursor);
+    let seq = chain.minted_seq;
+    if DiffDelta::of(engine).global.catch_up(engine, feed.id(), chain).await? {
         Sup::of(engine).on_late_document(feed, seq, engine.now());
     }
     Ok(())

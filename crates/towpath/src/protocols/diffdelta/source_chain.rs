@@ -24,6 +24,14 @@ const RENDERED_PART: usize = 200;
 /// Limits of one read of the log.
 const PAGE: ReadLimit = ReadLimit { items: 1000, bytes: 8 << 20 };
 
+/// Result of a run.
+pub(crate) enum SourceRun {
+    /// Documents were published.
+    Published(PublishedRun),
+    /// There was nothing to publish. The chain is as it is stored.
+    Unchanged(DocumentChain),
+}
+
 /// Documents that a run published.
 pub(crate) struct PublishedRun {
     /// The chain after the run.
@@ -41,13 +49,9 @@ pub(crate) struct PublishedRun {
 /// Attempts to add a run to the chain while other nodes write it.
 const TRIES: usize = 10;
 
-/// Adds a run to the chain: one mint for each window of changes since the last mint, or a carry. Returns `None` if there
-/// is nothing to publish. Mints are durable, and known to the global feed, before this returns.
-pub(crate) async fn run(
-    engine: &Arc<Engine>,
-    feed: &Arc<Feed>,
-    run: &Run,
-) -> Result<Option<PublishedRun>, StoreError> {
+/// Adds a run to the chain: one mint for each window of changes since the last mint, or a carry. Mints are durable, and
+/// known to the global feed, before this returns.
+pub(crate) async fn run(engine: &Arc<Engine>, feed: &Arc<Feed>, run: &Run) -> Result<SourceRun, StoreError> {
     for _ in 1..TRIES {
         match attempt(engine, feed, run).await {
             Err(error) if error.is_conflict() => {}
@@ -57,11 +61,7 @@ pub(crate) async fn run(
     attempt(engine, feed, run).await
 }
 
-async fn attempt(
-    engine: &Arc<Engine>,
-    feed: &Arc<Feed>,
-    run: &Run,
-) -> Result<Option<PublishedRun>, StoreError> {
+async fn attempt(engine: &Arc<Engine>, feed: &Arc<Feed>, run: &Run) -> Result<SourceRun, StoreError> {
     let name = feed.id().as_str();
     // Read in each attempt: a conflict means that it has changed.
     let mut stored = StoredChain::load(engine.store.as_ref(), name).await?;
@@ -81,7 +81,7 @@ async fn attempt(
             engine.metrics.mints.inc();
             DiffDelta::of(engine)
                 .global
-                .add_run(engine, feed.id(), published.chain.clone(), rendered)
+                .add_run(engine, feed.id(), published.chain.clone(), Some(rendered))
                 .await?;
             last = Some(published);
         } else if reached > chain.minted_seq {
@@ -95,23 +95,25 @@ async fn attempt(
     let minted = last.is_some();
     // Section 5 does not let an error wait.
     let stays = run.is_success() && stored.shows_fresh_mint(feed.config.ttl.as_secs(), now);
-    if last.is_none() && run.is_shown() && stays {
-        let mut chain = stored.chain();
-        run.apply(&mut chain.health, now);
-        // The health of the source is news although its documents stay.
-        DiffDelta::of(engine).global.add_run(engine, feed.id(), chain, Vec::new()).await?;
-    } else if last.is_none() && run.is_shown() {
-        let published = carry(engine, feed, Some(run), stored, now).await?;
-        DiffDelta::of(engine).global.add_run(engine, feed.id(), published.chain.clone(), Vec::new()).await?;
-        last = Some(published);
-    }
-    Ok(last.map(|PublishedDocuments { chain, head, latest, repeated_bytes, .. }| PublishedRun {
-        chain,
-        head,
-        latest,
-        minted,
-        repeated_bytes,
-    }))
+    let published = match last {
+        Some(published) => published,
+        None if run.is_shown() && !stays => {
+            let published = carry(engine, feed, Some(run), stored, now).await?;
+            DiffDelta::of(engine).global.add_run(engine, feed.id(), published.chain.clone(), None).await?;
+            published
+        }
+        None => {
+            let mut chain = stored.chain();
+            if run.is_shown() {
+                run.apply(&mut chain.health, now);
+                // The health of the source is news although its documents stay.
+                DiffDelta::of(engine).global.add_run(engine, feed.id(), chain.clone(), None).await?;
+            }
+            return Ok(SourceRun::Unchanged(chain));
+        }
+    };
+    let PublishedDocuments { chain, head, latest, repeated_bytes, .. } = published;
+    Ok(SourceRun::Published(PublishedRun { chain, head, latest, minted, repeated_bytes }))
 }
 
 /// Returns the deltas of the next window after a position, the position that it reaches, and whether there is more.

@@ -12,11 +12,12 @@ use super::stored::StoredChain;
 use super::{Recovery, Run, publish, recover};
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::serve;
-use crate::protocols::failing_store;
+use crate::protocols::{failing_store, remote_writes};
 
 const NOTES: &str = "[[feed]]\nid = \"notes\"\n";
 /// Ids of items that appear in no document by chance.
 const SECOND: usize = 222_222_222_222;
+const THIRD: usize = 333_333_333_333;
 
 async fn put(engine: &Engine, ids: std::ops::Range<usize>) {
     let changes = ids.map(|n| NewChange::put(Item::new(n.to_string()))).collect();
@@ -170,6 +171,40 @@ async fn assert_published(engine: &Arc<Engine>, items: &[usize]) {
     }
     for item in items {
         assert!(global.contains(&item.to_string()), "{item} is in no document over all feeds: {global}");
+    }
+}
+
+/// The sync of a mint fails, and the mint is there once the store is open again. Documents were read meanwhile.
+#[tokio::test]
+async fn a_mint_in_doubt_that_is_stored_is_shown() {
+    for next in ["the hook", "a retry", "another mint"] {
+        let (engine, store) = failing_store::engine(NOTES).await;
+        let (stopper, stop) = tokio::sync::watch::channel(false);
+        publish_first_item(&engine).await;
+        put(&engine, SECOND..SECOND + 1).await;
+        *store.doubt_fault.lock() = Some("diffdelta/notes/chain");
+        publish(&engine, &notes(&engine), Run::Moved).await.unwrap_err();
+        let before = read_all(&engine).await;
+        store.reopen(next == "the hook").await;
+        let mut items = vec![SECOND];
+        if next == "the hook" {
+            assert_ne!(read_all(&engine).await[0]["cursor"], before[0]["cursor"]);
+            let applying = tokio::spawn(remote_writes::run(engine.clone(), stop));
+            while !DiffDelta::of(&engine).global.has_news().await {
+                tokio::task::yield_now().await;
+            }
+            stopper.send(true).unwrap();
+            applying.await.unwrap();
+        } else if next == "another mint" {
+            put(&engine, THIRD..THIRD + 1).await;
+            items.push(THIRD);
+        }
+        publish(&engine, &notes(&engine), Run::Moved).await.unwrap();
+        assert_published(&engine, &items).await;
+        assert_eq!(
+            DiffDelta::of(&engine).global.sources().await[notes(&engine).id()].snapshots,
+            1 + items.len() as u64
+        );
     }
 }
 
