@@ -130,7 +130,7 @@ impl Committer {
         let feed = engine.let_go(name, feed, end).map_err(|error| {
             self.notifier.set_head(name, feed);
             if let LetGoError::Write(reason) = &error {
-                // The step is whole or not there; it is done again either way.
+                // The step is whole or not there, and the next opening reads which.
                 self.slot.fail(reason.clone(), None);
             }
             error.of(name)

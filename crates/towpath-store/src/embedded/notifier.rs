@@ -88,6 +88,11 @@ impl Notifier {
         self.publish(decided, appends);
     }
 
+    /// Drops every cached head: the engine may have others now.
+    pub(crate) fn forget_heads(&self) {
+        self.heads.clear();
+    }
+
     /// Replaces the cached head of a feed. Call it once the head is durable and readable.
     pub(crate) fn set_head(&self, name: &FeedId, feed: FeedRow) {
         self.heads.insert(name.clone(), feed);

@@ -120,6 +120,10 @@ impl EngineSlot {
     /// Refuses writes from now on, and has the engine opened again. Drop all references to the engine before.
     pub(crate) fn fail(self: &Arc<Self>, reason: String, in_doubt: Option<GroupInDoubt>) {
         let mut state = self.state.lock();
+        if in_doubt.is_some() {
+            // Kept also if a look at the engine has found the failure before the commit thread reports it.
+            state.in_doubt = in_doubt;
+        }
         // Several writes may fail for one reason. Only the first starts a recovery: two would open one folder
         // at once.
         if state.is_closed || state.failure.is_some() {
@@ -134,7 +138,7 @@ impl EngineSlot {
             retry_seconds = FIRST_PAUSE.as_secs(),
             "the store cannot write and is opened again"
         );
-        (state.failure, state.in_doubt) = (Some(reason), in_doubt);
+        state.failure = Some(reason);
         drop(state);
         let slot = Arc::clone(self);
         // A thread of its own: closing the old engine joins threads, and opening it reads the journal.
@@ -149,16 +153,15 @@ impl EngineSlot {
         loop {
             let pause = self.state.lock().pause.unwrap_or(FIRST_PAUSE);
             std::thread::sleep(pause);
-            match self.reopen() {
-                Ok(Some(engine)) => return self.resume(&engine),
+            let resumed = match self.reopen() {
+                Ok(Some(engine)) => self.resume(&engine),
                 Ok(None) => return,
-                Err(reason) => {
-                    let mut state = self.state.lock();
-                    let pause = (pause * 2).min(LONGEST_PAUSE);
-                    state.pause = Some(pause);
-                    tracing::error!(reason, retry_seconds = pause.as_secs(), "cannot open the store again");
-                }
-            }
+                Err(reason) => Err(reason),
+            };
+            let Err(reason) = resumed else { return };
+            let pause = (pause * 2).min(LONGEST_PAUSE);
+            self.state.lock().pause = Some(pause);
+            tracing::error!(reason, retry_seconds = pause.as_secs(), "cannot open the store again");
         }
     }
 
@@ -182,6 +185,8 @@ impl EngineSlot {
         match opened {
             Ok(engine) => {
                 let engine = Arc::new(engine);
+                // What failed may be stored. No read uses the old engine any more, so none caches an old head again.
+                self.notifier.forget_heads();
                 *slot = Some(Arc::clone(&engine));
                 (state.without_engine, state.opened) = (None, Some(Instant::now()));
                 Ok(Some(engine))
@@ -194,22 +199,27 @@ impl EngineSlot {
     }
 
     /// Accepts writes again. A group in doubt that turns out to be stored is announced before.
-    fn resume(&self, engine: &StorageEngine) {
+    fn resume(&self, engine: &StorageEngine) -> Result<(), String> {
         let in_doubt = self.state.lock().in_doubt.take();
-        if let Some(GroupInDoubt { decided, appended }) = in_doubt {
-            match is_stored(engine, &decided) {
+        if let Some(group) = in_doubt {
+            match is_stored(engine, &group.decided) {
                 // Its callers were told that the outcome shows after the next opening; readers must learn of it.
                 Ok(true) => {
-                    self.notifier.publish_late(&decided, appended.iter().map(|(feed, appended)| (feed, appended)));
+                    let appended = group.appended.iter().map(|(feed, appended)| (feed, appended));
+                    self.notifier.publish_late(&group.decided, appended);
                 }
                 Ok(false) => {}
-                Err(e) => tracing::error!(error = %e, "cannot read the store after it was opened again"),
+                Err(e) => {
+                    self.state.lock().in_doubt = Some(group);
+                    return Err(format!("cannot read if the write that failed is stored: {e}"));
+                }
             }
         }
         // Last: with the failure gone writes begin, whose heads must not be overtaken by those of the group in
         // doubt.
         self.state.lock().failure = None;
         tracing::info!("the store was opened again and accepts writes");
+        Ok(())
     }
 
     /// Closes the slot: returns the engine, which nobody else gets from now on.
@@ -250,4 +260,120 @@ fn is_stored(engine: &StorageEngine, group: &DecidedGroup) -> Result<bool, Stora
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use jiff::Timestamp;
+    use towpath_proto::change::NewChange;
+    use towpath_proto::item::Item;
+
+    use super::*;
+    use crate::embedded::EmbeddedStore;
+    use crate::embedded::apply::ApplyMode;
+    use crate::embedded::commit::CachedState;
+    use crate::embedded::decide::{CommitGroup, prepare};
+    use crate::{Expected, Precondition, Store as _, Table, TableWrite};
+
+    const LIMIT: Duration = Duration::from_secs(60);
+    const KEY: &[u8] = b"a row";
+
+    fn put(id: &str) -> NewChange {
+        NewChange::put(Item::new(id))
+    }
+
+    fn open(folder: &std::path::Path) -> (EmbeddedStore, FeedId) {
+        let options = EmbeddedOptions { reserve: 0, ..EmbeddedOptions::default() };
+        (EmbeddedStore::open(folder, options).unwrap(), FeedId::new("f1").unwrap())
+    }
+
+    /// Waits until the store takes writes again.
+    async fn reopened(store: &EmbeddedStore) {
+        let end = Instant::now() + LIMIT;
+        while store.failure().is_some() {
+            assert!(Instant::now() < end, "the store is not opened again");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Decides a group with an append and a table write; applies it if it is to be there, and reports its failure.
+    ///
+    /// The look at the engine that runs each second finds the failure before the commit thread reports it.
+    fn fail_group(store: &EmbeddedStore, feed: &FeedId, is_stored: bool) {
+        let engine = store.slot.engine().unwrap();
+        let state = CachedState { engine: Arc::clone(&engine), notifier: Arc::clone(&store.notifier) };
+        let mut group = CommitGroup::new(&state, Timestamp::now());
+        let changes = prepare(feed, vec![put("b")]).unwrap();
+        let appended = group.append(feed, Expected::Any, changes).unwrap();
+        let value = Some(Bytes::from_static(b"1"));
+        let write = TableWrite { table: Table::Chains, key: KEY.to_vec(), value };
+        group.write(vec![write], Vec::<Precondition>::new()).unwrap();
+        let decided = group.finish();
+        if is_stored {
+            engine.apply(&decided, &[], ApplyMode::Synced).unwrap();
+        }
+        drop((state, engine));
+        store.slot.fail("found by a look".into(), None);
+        let appended = vec![(feed.clone(), appended)];
+        store.slot.fail("the sync failed".into(), Some(GroupInDoubt { decided, appended }));
+    }
+
+    #[tokio::test]
+    async fn a_group_in_doubt_is_announced_if_it_is_stored() {
+        for is_stored in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let (store, feed) = open(folder.path());
+            store.append(&feed, Expected::Any, vec![put("a")]).await.unwrap();
+            let (appends, writes) =
+                (Arc::<Mutex<Vec<u64>>>::default(), Arc::<Mutex<Vec<Vec<u8>>>>::default());
+            let (told, late) = (Arc::clone(&appends), Arc::clone(&writes));
+            store.on_append(Arc::new(move |_, appended| told.lock().push(appended.head.seq)));
+            store.on_late_write(Arc::new(move |_, key| late.lock().push(key.to_vec())));
+            fail_group(&store, &feed, is_stored);
+            assert_eq!(store.head(&feed).await.unwrap().seq, 1);
+            reopened(&store).await;
+            let (seqs, keys): (&[u64], &[&[u8]]) = if is_stored { (&[2], &[KEY]) } else { (&[], &[]) };
+            assert_eq!(*appends.lock(), seqs);
+            assert_eq!(*writes.lock(), keys);
+            let end = 1 + u64::from(is_stored);
+            assert_eq!(store.head(&feed).await.unwrap().seq, end);
+            let next = store.append(&feed, Expected::Any, vec![put("c")]).await.unwrap();
+            assert_eq!(next.first, end + 1);
+            let value = Some(Bytes::from_static(b"2"));
+            let write = TableWrite { table: Table::Chains, key: KEY.to_vec(), value };
+            store.write(vec![write], Vec::new()).await.unwrap();
+            assert_eq!(*writes.lock(), keys, "a write whose caller knows of it is not late");
+            let found = store.verify().await.unwrap();
+            assert!(found.is_sound(), "{found:?}");
+        }
+    }
+
+    /// A step of retention failed and is stored all the same. Under the old head, it would be done again on a log with
+    /// holes, and an append would write that head back.
+    #[tokio::test]
+    async fn a_step_of_retention_in_doubt_is_seen_after_the_opening() {
+        for appends_first in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let (store, feed) = open(folder.path());
+            let batch = vec![put("a"), put("b"), NewChange::delete("b"), NewChange::delete("a"), put("c")];
+            store.append(&feed, Expected::Any, batch).await.unwrap();
+            let engine = store.slot.engine().unwrap();
+            let row = store.feed(&engine, &feed).unwrap().unwrap();
+            assert!(engine.let_go(&feed, row, 3).is_ok());
+            drop(engine);
+            store.notifier.set_head(&feed, row);
+            store.slot.fail("the sync failed".into(), None);
+            reopened(&store).await;
+            assert_eq!(store.head(&feed).await.unwrap().horizon, 3);
+            if appends_first {
+                store.append(&feed, Expected::Any, vec![put("d")]).await.unwrap();
+            }
+            store.let_go(&feed, 4).await.unwrap();
+            let head = store.head(&feed).await.unwrap();
+            assert_eq!((head.horizon, head.items), (4, 1 + u64::from(appends_first)));
+            let found = store.verify().await.unwrap();
+            assert!(found.is_sound(), "{found:?}");
+        }
+    }
 }

@@ -101,6 +101,8 @@ async fn remove_old_versions(
     let store = engine.store.as_ref();
     let due = due(engine, feed, engine.now()).await?;
     let mut head = store.head(feed.id()).await?;
+    // A step that seemed to have failed may be stored.
+    feed.set_horizon(head.horizon);
     if due <= head.horizon {
         return Ok(());
     }

@@ -40,7 +40,7 @@ pub(in crate::server) async fn respond(
             let shown;
             (visit, shown) = match to_the_end(&engine, acting).await {
                 Ok(acted) => acted,
-                Err(error) => return Problem::from(RouteError::from(error)).answer(),
+                Err(error) => return Problem::from(RouteError::from(error)).response(),
             };
             shown
         }
