@@ -16,6 +16,7 @@ use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::publish::publish;
 use crate::protocols::diffdelta::run::Run;
 use crate::protocols::diffdelta::state::DiffDelta;
+use crate::protocols::diffdelta::task::run_and_record;
 use crate::store_error::StoreError;
 
 /// Number of feeds that are published at the same time.
@@ -92,7 +93,8 @@ pub async fn recover(engine: &Arc<Engine>) -> Result<(), StoreError> {
 }
 
 async fn recover_all(engine: &Arc<Engine>) -> Result<(), StoreError> {
-    DiffDelta::of(engine).global.load(engine).await?;
+    // Without the global feed's state every feed is looked at: nothing else would publish them before their next append.
+    let loaded = DiffDelta::of(engine).global.load(engine).await;
     let chains = DiffDelta::of(engine).global.sources().await;
     let is_new = |feed: &Arc<Feed>| !chains.get(feed.id()).is_some_and(|chain| is_published(feed, chain));
     let feeds: Vec<_> = engine.feeds().into_iter().filter(|feed| !feed.is_filter() && is_new(feed)).collect();
@@ -116,9 +118,8 @@ async fn recover_all(engine: &Arc<Engine>) -> Result<(), StoreError> {
     }));
     // `and` keeps the first error.
     let recovering = recovering.buffer_unordered(AT_ONCE);
-    let result = recovering.fold(Ok(()), |result, done| async move { result.and(done) }).await;
-    DiffDelta::of(engine).global.run(engine).await?;
-    result
+    let result = recovering.fold(loaded, |result, done| async move { result.and(done) }).await;
+    result.and(run_and_record(engine).await)
 }
 
 /// Returns true if a feed's chain has all of its changes, so that there is nothing to publish.

@@ -51,11 +51,14 @@ pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
     }
     let over_all_feeds = async {
         // First: a document over all feeds for each part of them would say ten times that sources changed.
-        tokio::select! {
-            recovered = recover(&engine) => recovered.unwrap_or_else(|e| tracing::error!(error = %e, "cannot publish")),
+        let recovered = tokio::select! {
+            recovered = recover(&engine) => recovered,
             () = stopped(&stop) => return,
+        };
+        if let Err(error) = &recovered {
+            tracing::error!(%error, "cannot publish");
         }
-        run_global(&engine, stop.clone()).await;
+        run_global(&engine, recovered.is_err(), stop.clone()).await;
     };
     tokio::join!(run_feeds(&engine, stop.clone()), over_all_feeds);
     if engine.is_shared() {
@@ -196,11 +199,13 @@ fn retry_after(error: &StoreError) -> Option<Duration> {
     }
 }
 
-async fn run_global(engine: &Arc<Engine>, stop: Stop) {
+/// Publishes documents of the global feed as sources run, until `stop` turns true. With `is_due`, the first comes without a
+/// run, after the interval: the state could not be read.
+async fn run_global(engine: &Arc<Engine>, is_due: bool, stop: Stop) {
     let global = &DiffDelta::of(engine).global;
     let carries = if engine.is_shared() { SHARED_CARRY_INTERVAL } else { CARRY_INTERVAL };
     let mut last = Instant::now();
-    let mut waiting = false;
+    let mut waiting = is_due;
     let mut delay = BATCH_DELAY;
     loop {
         let due = last + carries.max(delay);
@@ -239,7 +244,8 @@ fn batch_delay(took: Duration) -> Duration {
     (took * (COST_SHARE - 1)).clamp(BATCH_DELAY, LONGEST_DELAY)
 }
 
-async fn run_and_record(engine: &Arc<Engine>) -> Result<(), StoreError> {
+/// Publishes the next document of the global feed, and records in its health if it failed.
+pub(super) async fn run_and_record(engine: &Arc<Engine>) -> Result<(), StoreError> {
     let done = DiffDelta::of(engine).global.run(engine).await;
     engine.failures.record(GLOBAL, PUBLISH_GLOBAL, &done);
     done

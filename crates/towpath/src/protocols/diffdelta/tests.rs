@@ -208,6 +208,35 @@ async fn a_mint_in_doubt_that_is_stored_is_shown() {
     }
 }
 
+/// The state of the global feed cannot be read at a start. Feeds are published all the same, and it is read again.
+#[tokio::test(start_paused = true)]
+async fn a_start_without_the_global_chain_publishes_and_reads_it_again() {
+    let (engine, store) = failing_store::engine(NOTES).await;
+    put(&engine, SECOND..SECOND + 1).await;
+    DiffDelta::of(&engine).take_dirty();
+    let (stopper, stop) = tokio::sync::watch::channel(false);
+    let fault = Some("diffdelta/_global/chain");
+    *store.read_fault.lock() = fault;
+    let lease = crate::engine::roles::Lease::alone("diffdelta");
+    let running = tokio::spawn(super::run(engine.clone(), lease, stop));
+    while store.read_fault.lock().is_some() {
+        tokio::task::yield_now().await;
+    }
+    // The look after the feeds fails, too.
+    *store.read_fault.lock() = fault;
+    let published = async {
+        while DiffDelta::of(&engine).global.current().await.is_none() {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    let limit = std::time::Duration::from_secs(60);
+    tokio::time::timeout(limit, published).await.expect("the state of the global feed is never read again");
+    assert!(store.read_fault.lock().is_none(), "it was read before it failed twice");
+    assert_published(&engine, &[SECOND]).await;
+    stopper.send(true).unwrap();
+    running.await.unwrap();
+}
+
 /// A read fails while the store is being opened again. The feed is published all the same, without a further append.
 #[tokio::test]
 async fn a_feed_whose_publishing_met_any_error_is_published_again() {
