@@ -1,5 +1,6 @@
 //! Pages of a feed: one for each tab.
 
+mod backwards;
 mod change_line;
 mod changes;
 mod follow;

@@ -10,6 +10,7 @@ use towpath_proto::{Item, Op};
 use towpath_store::{ItemOrder, ReadError, ReadLimit, SeqRange, Store};
 
 use super::super::text::{clip, name_of, plain};
+use super::backwards::last_between;
 use crate::engine::{Engine, Feed};
 
 /// Items of a page.
@@ -128,22 +129,30 @@ impl Scan<'_> {
     pub(super) async fn run(&self, before: Option<Seq>) -> Result<FoundItems, ReadError> {
         let until = Instant::now() + BUDGET;
         let (mut found, mut before, mut bytes) = (FoundItems::default(), before, 0);
+        // Position of the last item of a full page: whether a page comes after it shows with the next item.
+        let mut full = None;
         loop {
             let (changes, next) = self.chunk(before).await?;
             for change in &changes {
+                let is_shown = self.is_shown(change, until).await?;
+                if is_shown && full.is_some() {
+                    found.next = full;
+                    return Ok(found);
+                }
                 found.looked += 1;
                 found.back_to = Some(change.modified);
-                if self.is_shown(change, until).await? {
+                if is_shown {
                     found.items.push(ListedItem::new(change, &self.engine.scorer));
+                    full = (found.items.len() == ROWS).then_some(change.seq);
                 }
                 bytes += length(&change.item);
                 // The clock is read once in a while only, and each call makes some progress.
                 let is_due = found.looked % 16 == 0 || bytes >= CLOCK_BYTES;
                 let is_over = is_due && Instant::now() > until;
                 bytes = if is_due { 0 } else { bytes };
-                if found.items.len() == ROWS || is_over {
-                    found.is_cut = is_over && found.items.len() < ROWS;
-                    found.next = Some(change.seq).filter(|seq| *seq > self.conditions.after + 1);
+                if is_over {
+                    found.is_cut = full.is_none();
+                    found.next = full.or(Some(change.seq).filter(|seq| *seq > self.conditions.after + 1));
                     return Ok(found);
                 }
             }
@@ -169,7 +178,7 @@ impl Scan<'_> {
         Ok((changes, next))
     }
 
-    /// Reads a part of the log backwards. The store reads it forwards only.
+    /// Reads a part of the log backwards.
     async fn log(&self, before: Seq) -> Result<(Vec<Change>, Option<Seq>), ReadError> {
         let floor = self.conditions.after;
         if before <= floor + 1 {
@@ -177,17 +186,24 @@ impl Scan<'_> {
         }
         // A page has 50 rows, so more would often be read in vain.
         let start = before.saturating_sub(1 + 50).max(floor);
+        let (store, log) = (self.engine.store.as_ref(), self.feed.log());
         let (mut changes, mut after) = (Vec::new(), start);
         while after + 1 < before {
             let count = usize::try_from(before - 1 - after).unwrap_or(usize::MAX);
             let limit = ReadLimit { items: count.min(CHUNK.items), ..CHUNK };
-            let read = self.engine.store.read(self.feed.log(), after, limit).await?;
+            let read = store.read(log, after, limit).await?;
             let Some(last) = read.last() else { break };
             after = last.seq;
-            changes.extend(read);
+            // Behind a gap the store goes on beyond the end.
+            changes.extend(read.into_iter().take_while(|change| change.seq < before));
         }
         changes.reverse();
-        Ok((changes, (start > floor).then_some(start + 1)))
+        let next = match changes.is_empty() && start > floor {
+            // The old versions were let go: the walk goes on where there is one again.
+            true => last_between(store, log, floor, start + 1).await?,
+            false => (start > floor).then_some(start),
+        };
+        Ok((changes, next.map(|last| last + 1)))
     }
 
     async fn is_shown(&self, change: &Change, until: Instant) -> Result<bool, ReadError> {
@@ -245,6 +261,7 @@ mod tests {
     use towpath_store::Expected;
     use towpath_store::memory::MemoryStore;
 
+    use super::super::backwards::tests::store_with_gaps;
     use super::*;
     use crate::config::Config;
 
@@ -308,6 +325,36 @@ mod tests {
             assert_eq!((first.len(), second.len(), end), (50, 20, None), "{past:?}");
             assert_eq!((first[0].as_str(), second[19].as_str()), ("049", "050"));
         }
+    }
+
+    /// Pages at a past moment repeated the rows behind a gap, without end.
+    #[tokio::test]
+    async fn pages_of_a_past_moment_end_where_old_versions_were_let_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = store_with_gaps(folder.path()).await;
+        let config = Config::parse("[[feed]]\nid = 'aa'\n", std::path::Path::new("towpath.toml")).unwrap();
+        let engine = crate::protocols::start(config, Arc::new(store)).await.unwrap();
+        let feed = engine.feed("aa").unwrap();
+        let all = Conditions::default();
+        // Changes 176 to 180 are of items that have an earlier version.
+        let scan = Scan { engine: &engine, feed: &feed, conditions: &all, past: Some(177) };
+        let (first, next) = ids(&scan, None).await;
+        let (second, end) = ids(&scan, next).await;
+        assert_eq!((first.len(), second.len(), end), (50, 10, None));
+        let distinct: std::collections::HashSet<&String> = first.iter().chain(&second).collect();
+        assert_eq!(distinct.len(), 60, "{first:?} {second:?}");
+        engine.store.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_last_page_that_is_full_has_none_after_it() {
+        let changes = (0..60).map(|n| put(&n.to_string(), "x"));
+        let deletions = (0..10).map(|n| NewChange::delete(n.to_string()));
+        let (engine, feed) = engine_with(changes.chain(deletions).collect()).await;
+        let all = Conditions::default();
+        let scan = Scan { engine: &engine, feed: &feed, conditions: &all, past: None };
+        let (items, next) = ids(&scan, None).await;
+        assert_eq!((items.len(), next), (50, None));
     }
 
     /// The clock was read after 16 items only, however large they are.
