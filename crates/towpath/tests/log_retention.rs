@@ -325,6 +325,51 @@ fn old_versions_are_gone_and_a_backup_has_the_horizon() {
     assert_eq!(server.json("/feeds/notes")["horizon"], horizon);
 }
 
+/// The page of changes showed others under the positions that were let go, and its pages never ended.
+#[test]
+fn the_page_of_changes_has_what_is_kept() {
+    if clustered::skips("a cluster keeps its log") {
+        return;
+    }
+    let dir = TestFolder::new(&config(""));
+    let server = dir.serve();
+    let stays: Vec<(String, Option<u32>)> = (0..5).map(|n| (format!("stays{n}"), Some(n))).collect();
+    publish(&server, &stays);
+    let versions: Vec<(String, Option<u32>)> =
+        (0..100).map(|n| (format!("n{}", n % 10), Some(n + 2))).collect();
+    publish(&server, &versions);
+    let horizon = wait_for_horizon(&server);
+    assert!(horizon > 60, "{horizon}");
+    let page = |query: &str| {
+        let html = [("accept", "text/html")];
+        let answer = server.ask("GET", &format!("/feeds/notes/changes{query}"), &html, b"");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.text()
+    };
+    let positions = |text: &str| -> Vec<u64> {
+        let rows = text.split("id=\"change-").skip(1);
+        rows.map(|row| row.split('"').next().unwrap().parse().unwrap()).collect()
+    };
+    let all = page("");
+    let shown = positions(&all);
+    assert!(shown.is_sorted_by(|one, next| one > next), "{shown:?}");
+    assert_eq!((shown[0], &shown[shown.len() - 5..]), (105, &[5, 4, 3, 2, 1][..]));
+    assert!(!all.contains(">Older<"), "nothing is older than the first change");
+    assert_eq!(all.matches("first version").count(), 5, "{all}");
+    assert!(all.contains("the version before it is no longer kept"), "{all}");
+    for compared in all.split("&amp;with=").skip(1) {
+        let seq: u64 = compared.split('"').next().unwrap().parse().unwrap();
+        assert!(shown.contains(&seq), "version {seq} is not kept");
+    }
+    let early = page("?before=60");
+    assert_eq!(positions(&early), [5, 4, 3, 2, 1]);
+    assert!(early.contains("1 to 5 of 105") && !early.contains(">Older<"), "{early}");
+    for before in ["?before=0", "?before=1"] {
+        let none = page(before);
+        assert!(none.contains("no changes before change 1") && none.contains(">Newest<"), "{none}");
+    }
+}
+
 /// A sink that was away while the horizon passed it is copied anew.
 #[test]
 fn a_sink_behind_the_horizon_begins_anew() {

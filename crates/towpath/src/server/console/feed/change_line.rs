@@ -20,7 +20,8 @@ pub(super) fn describe(change: &Change, previous: Option<&Change>) -> String {
     match (change.op, previous) {
         (Op::Delete, _) => "the item was removed".to_owned(),
         (_, Some(previous)) if previous.op == Op::Delete => "the item came back".to_owned(),
-        (_, None) => first(&change.item),
+        (_, None) if change.is_first() => first(&change.item),
+        (_, None) => "the version before it is no longer kept".to_owned(),
         (_, Some(previous)) => difference(&previous.item, &change.item),
     }
 }
@@ -67,6 +68,29 @@ fn size(content: &Content) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_whose_earlier_one_was_let_go_is_no_first() {
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        let later = Change {
+            seq: 9,
+            op: Op::Put,
+            modified: at,
+            created: at,
+            first_seq: 1,
+            previous: Some(1),
+            item: Item::new("a"),
+            patch: None,
+            entry_id: None,
+            hash: Item::new("a").content_hash(),
+        };
+        assert_eq!(
+            (kind(&later, None), describe(&later, None).as_str()),
+            ("changed", "the version before it is no longer kept")
+        );
+        let first = Change { previous: None, ..later };
+        assert_eq!((kind(&first, None), describe(&first, None).as_str()), ("new", "first version"));
+    }
 
     #[test]
     fn a_line_names_what_differs() {
