@@ -130,6 +130,21 @@ fn snapshots_are_made_by_administrators() {
     assert_eq!(writer.send("/feeds/notes/snapshot", "").status, 403);
 }
 
+/// A proxy passes on a host without its port, or its own address. The page's address is that of `base_url`.
+#[test]
+fn forms_work_behind_a_proxy_that_changes_the_host() {
+    let folder = TestFolder::new(&format!("{TOKENS}[[feed]]\nid = \"notes\"\n"));
+    let server = folder.serve_as("https://feeds.example.com:8443");
+    let sign_in = |origin: &str, site: &str| {
+        let headers = [FORM, ("origin", origin), ("sec-fetch-site", site)];
+        server.ask("POST", "/sign-in", &headers, b"token=t0ken").status
+    };
+    assert_eq!(sign_in("https://feeds.example.com:8443", "same-origin"), 303);
+    assert_eq!(sign_in("https://feeds.example.com:8443", "none"), 303);
+    assert_eq!(sign_in("https://evil.example", "cross-site"), 403);
+    assert_eq!(sign_in("https://evil.example", "none"), 403);
+}
+
 #[test]
 fn browsers_get_pages_for_refusals_and_programs_problems() {
     let folder = TestFolder::new(&format!("{TOKENS}[[feed]]\nid = \"notes\"\ntitle = \"The notes\"\n"));

@@ -14,6 +14,7 @@ use http::Request;
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, HeaderName};
 use hyper::body::Incoming;
+use url::Url;
 
 use super::shown::{Shown, see_other};
 use super::visit::Visit;
@@ -36,7 +37,7 @@ pub(super) async fn act(
     path: &[String],
     request: Request<Incoming>,
 ) -> Result<Shown, RouteError> {
-    check_origin(visit.request.headers())?;
+    check_origin(visit.request.headers(), &visit.engine.base_url)?;
     let segments: Vec<&str> = path.iter().map(String::as_str).collect();
     let limit = if visit.session.is_some() { MAX_FORM } else { MAX_SIGN_IN };
     let body = request_body::read(&visit.engine, request, limit).await?;
@@ -82,18 +83,29 @@ fn authorize(visit: &mut Visit, form: &FormData) -> Result<(), RouteError> {
 }
 
 /// Checks that a page of this server sent a form. Every current browser says who did.
-fn check_origin(headers: &HeaderMap) -> Result<(), RouteError> {
+fn check_origin(headers: &HeaderMap, base_url: &str) -> Result<(), RouteError> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let site = text(HeaderName::from_static("sec-fetch-site"));
-    let is_foreign_site = site.is_some_and(|site| site != "same-origin" && site != "none");
-    let origin = text(ORIGIN).map(|origin| origin.split_once("://").map_or("", |(_, host)| host));
-    let is_foreign_origin = origin.is_some_and(|origin| Some(origin) != text(HOST));
-    if is_foreign_site || is_foreign_origin {
+    let is_own_page = match text(HeaderName::from_static("sec-fetch-site")) {
+        // Only a browser can write this header. It compared the addresses, which a proxy changes on the way.
+        Some("same-origin") => true,
+        None | Some("none") => text(ORIGIN).is_none_or(|origin| {
+            let host = origin.split_once("://").map_or("", |(_, host)| host);
+            Some(host) == text(HOST) || is_origin_of(base_url, origin)
+        }),
+        Some(_) => false,
+    };
+    if !is_own_page {
         return Err(RouteError::forbidden(
             "Another site's page sent this form. Open the form here and send it again",
         ));
     }
     Ok(())
+}
+
+/// Returns true if pages below a base URL have this origin. A proxy may pass on another `Host`.
+fn is_origin_of(base_url: &str, origin: &str) -> bool {
+    let base = Url::parse(base_url).map(|url| url.origin());
+    base.is_ok_and(|base| base.is_tuple() && base.ascii_serialization() == origin)
 }
 
 #[cfg(test)]
@@ -103,7 +115,7 @@ mod tests {
     fn passes(lines: &[(&'static str, &str)]) -> bool {
         let headers =
             lines.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-        check_origin(&headers.collect()).is_ok()
+        check_origin(&headers.collect(), "https://feeds.example.com:8443/tp").is_ok()
     }
 
     #[test]
@@ -116,5 +128,23 @@ mod tests {
         }
         assert!(!passes(&[host, ("sec-fetch-site", "cross-site")]));
         assert!(!passes(&[host, ("sec-fetch-site", "same-site")]));
+    }
+
+    /// nginx passes on the host without its port, or its own address.
+    #[test]
+    fn forms_pass_a_proxy_that_changes_the_host() {
+        let origin = ("origin", "https://feeds.example.com:8443");
+        for host in ["feeds.example.com", "127.0.0.1:21630"] {
+            let host = ("host", host);
+            assert!(passes(&[host, origin]) && passes(&[host, origin, ("sec-fetch-site", "same-origin")]));
+            // The reader came by another name of the server.
+            assert!(passes(&[host, ("origin", "https://other.example"), ("sec-fetch-site", "same-origin")]));
+            for foreign in
+                ["http://feeds.example.com:8443", "https://feeds.example.com", "https://evil.example"]
+            {
+                assert!(passes(&[host]) && !passes(&[("host", "127.0.0.1:21630"), ("origin", foreign)]));
+            }
+            assert!(!passes(&[host, origin, ("sec-fetch-site", "cross-site")]));
+        }
     }
 }
