@@ -145,6 +145,20 @@ fn forms_work_behind_a_proxy_that_changes_the_host() {
     assert_eq!(sign_in("https://evil.example", "none"), 403);
 }
 
+/// The form takes no address that the API refuses.
+#[test]
+fn a_form_with_an_address_that_is_not_of_the_web_is_refused() {
+    let folder = TestFolder::new(&format!("{TOKENS}[[feed]]\nid = \"notes\"\n"));
+    let server = folder.serve();
+    let session = Session::begin(&server);
+    for url in ["javascript:alert(1)", "foo"] {
+        let refused = session.send("/feeds/notes/publish", &format!("id=a&title=A&url={url}&action=publish"));
+        assert!(refused.status == 400 && refused.text().contains("Not published."), "{}", refused.text());
+    }
+    let sent = session.send("/feeds/notes/publish", "id=a&title=A&url=https://a.example&action=publish");
+    assert_eq!(sent.status, 303, "{}", sent.text());
+}
+
 #[test]
 fn browsers_get_pages_for_refusals_and_programs_problems() {
     let folder = TestFolder::new(&format!("{TOKENS}[[feed]]\nid = \"notes\"\ntitle = \"The notes\"\n"));

@@ -8,6 +8,7 @@ use towpath_proto::{Author, Content, Item};
 use super::super::clock;
 use super::form_data::FormData;
 use crate::document::route_error::RouteError;
+use crate::server::publish::UrlRule;
 
 /// Longest content that a form shows for editing, in bytes.
 const MAX_EDITED: usize = 1 << 20;
@@ -43,8 +44,8 @@ impl Draft {
             title: text(&item.title),
             url: text(&item.url),
             summary: text(&item.summary),
-            authors: author_lines(&item.authors),
-            tags: item.tags.join("\n"),
+            authors: lines_of(&item.authors, author_line),
+            tags: lines_of(&item.tags, String::as_str),
             published: item.published.map(|at| at.to_string()).unwrap_or_default(),
             media_type: content.map(|content| content.media_type.clone()).unwrap_or_default(),
             content: edited.unwrap_or_default().to_owned(),
@@ -80,12 +81,12 @@ impl Draft {
         let base = before.cloned().unwrap_or_default();
         let mut item = Item {
             id: self.id.clone(),
-            title: given(&self.title),
-            url: given(&self.url),
+            title: same_line(base.title.as_deref(), &self.title).or_else(|| given(&self.title)),
+            url: same_line(base.url.as_deref(), &self.url).or_else(|| given(&self.url)),
             // A form changes line ends, and the summary of a source may have others.
-            summary: same_text(base.summary.as_deref(), &self.summary).or_else(|| given(&self.summary)),
-            authors: self.authors_after(&base.authors),
-            tags: self.tags.lines().map(str::to_owned).collect(),
+            summary: same_summary(base.summary.as_deref(), &self.summary).or_else(|| given(&self.summary)),
+            authors: after_lines(&base.authors, author_line, &self.authors, |name| Author::named(name)),
+            tags: after_lines(&base.tags, String::as_str, &self.tags, str::to_owned),
             published: self.published_at()?,
             updated: base.updated,
             content: None,
@@ -93,6 +94,11 @@ impl Draft {
             extra: base.extra.clone(),
         };
         item.content = self.content_after(base.content)?;
+        // An address of a source stays, whatever it is.
+        if item.url != base.url {
+            let named = Item { url: item.url.clone(), ..Item::default() };
+            UrlRule::Web.check(&named).map_err(|(_, reason)| RouteError::bad_request(reason).about("url"))?;
+        }
         item.check().map_err(|e| RouteError::bad_request(e.to_string()).about("id"))?;
         Ok(item)
     }
@@ -100,15 +106,6 @@ impl Draft {
     fn published_at(&self) -> Result<Option<Timestamp>, RouteError> {
         let given = Some(self.published.as_str()).filter(|text| !text.is_empty());
         given.map(|text| clock::parse(text, "published")).transpose()
-    }
-
-    /// Returns the authors; those that a name did not change keep their addresses.
-    fn authors_after(&self, before: &[Author]) -> Vec<Author> {
-        let named = |line: &str| {
-            let known = before.iter().find(|author| author.name == line);
-            known.cloned().unwrap_or_else(|| Author::named(line))
-        };
-        self.authors.lines().map(named).collect()
     }
 
     fn content_after(&self, before: Option<Content>) -> Result<Option<Content>, RouteError> {
@@ -119,25 +116,79 @@ impl Draft {
             return Ok(None);
         }
         let media_type = if self.media_type.is_empty() { "text/plain" } else { self.media_type.as_str() };
-        let old = before.as_ref().and_then(Content::text);
-        let text = same_text(old, &self.content).unwrap_or_else(|| self.content.clone());
-        let content = Content::new(media_type, Bytes::from(text));
+        let old = before.filter(|old| old.text().is_some_and(|old| unix_lines(old) == self.content));
+        let bytes = match old {
+            Some(old) if old.media_type.trim() == self.media_type => return Ok(Some(old)),
+            Some(old) => old.bytes,
+            None => Bytes::from(self.content.clone()),
+        };
+        let content = Content::new(as_utf8(media_type), bytes);
         content.check_type().map_err(|e| RouteError::bad_request(e.to_string()).about("media_type"))?;
         Ok(Some(content))
     }
 }
 
-fn author_lines(authors: &[Author]) -> String {
-    authors.iter().map(|author| author.name.as_str()).collect::<Vec<_>>().join("\n")
+/// Returns the name of an author as a form shows it, or else what is known of a nameless one.
+fn author_line(author: &Author) -> &str {
+    let others = [&author.email, &author.url].into_iter().flatten().map(String::as_str);
+    std::iter::once(author.name.as_str())
+        .chain(others)
+        .find(|text| !text.trim().is_empty())
+        .unwrap_or_default()
 }
 
-/// Browsers send the lines of a form with a carriage return.
+/// Returns a text as one line of a form.
+fn one_line(text: &str) -> String {
+    text.trim().replace(['\r', '\n'], " ")
+}
+
+/// Returns a field with a line for each value.
+fn lines_of<T>(values: &[T], shown: fn(&T) -> &str) -> String {
+    values.iter().map(|value| one_line(shown(value))).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the values of a field's lines. A line that was there before, in order, keeps its value whole.
+fn after_lines<T: Clone>(before: &[T], shown: fn(&T) -> &str, sent: &str, new: fn(&str) -> T) -> Vec<T> {
+    let lines = || sent.lines().map(str::trim).filter(|line| !line.is_empty());
+    let known = before.iter().map(|value| (one_line(shown(value)), value));
+    // A value that no line can show stays with the others, unless the field is changed.
+    if known.clone().map(|(line, _)| line).filter(|line| !line.is_empty()).eq(lines()) {
+        return before.to_vec();
+    }
+    let mut known: Vec<_> = known.collect();
+    let value = |line: &str| match known.iter().position(|(shown, _)| shown == line) {
+        Some(index) => known.remove(index).1.clone(),
+        None => new(line),
+    };
+    lines().map(value).collect()
+}
+
+/// Returns a media type whose character set, if it has one, is UTF-8: a browser sends text as that.
+fn as_utf8(media_type: &str) -> String {
+    let is_other = |parameter: &str| {
+        parameter.split_once('=').is_some_and(|(name, value)| {
+            let value = value.trim().trim_matches('"');
+            name.trim().eq_ignore_ascii_case("charset") && !value.eq_ignore_ascii_case("utf-8")
+        })
+    };
+    let parts = media_type.split(';').enumerate();
+    let parts = parts.map(|(index, part)| if index > 0 && is_other(part) { " charset=utf-8" } else { part });
+    parts.collect::<Vec<_>>().join(";")
+}
+
+/// Browsers send each line end of a form as carriage return and line feed.
 fn unix_lines(text: &str) -> String {
-    text.replace("\r\n", "\n")
+    text.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// Returns the old text if the new one differs from it in line ends and outer spaces only.
-fn same_text(old: Option<&str>, new: &str) -> Option<String> {
+/// Returns the old text if the new one differs from it in what a field of one line drops: line ends and outer spaces.
+fn same_line(old: Option<&str>, new: &str) -> Option<String> {
+    let line = |text: &str| text.replace(['\r', '\n'], "").trim().to_owned();
+    old.filter(|old| line(old) == line(new)).map(str::to_owned)
+}
+
+/// Returns the old summary if the new one differs from it in line ends and outer spaces only.
+fn same_summary(old: Option<&str>, new: &str) -> Option<String> {
     old.filter(|old| unix_lines(old).trim() == new.trim()).map(str::to_owned)
 }
 
@@ -182,6 +233,78 @@ mod tests {
         let sent = Draft::sent(&FormData::parse(body.finish().as_bytes())).unwrap();
         assert_eq!(sent.version, Some(7));
         assert_eq!(sent.item(Some(&item)).unwrap(), item);
+    }
+
+    /// Sends the form of an item back, with one field changed.
+    fn edited(item: &Item, change: impl FnOnce(&mut Draft)) -> Result<Item, RouteError> {
+        let mut draft = Draft::of(item, 7);
+        change(&mut draft);
+        let fields = [
+            ("id", &draft.id),
+            ("title", &draft.title),
+            ("url", &draft.url),
+            ("authors", &draft.authors),
+            ("tags", &draft.tags),
+            ("media_type", &draft.media_type),
+            ("content", &draft.content),
+        ];
+        let mut body = url::form_urlencoded::Serializer::new(String::new());
+        body.extend_pairs(fields.map(|(name, value)| (name, value.replace('\n', "\r\n"))));
+        Draft::sent(&FormData::parse(body.finish().as_bytes()))?.item(Some(item))
+    }
+
+    fn author(name: &str, email: &str) -> Author {
+        Author { email: Some(email.into()), ..Author::named(name) }
+    }
+
+    #[test]
+    fn authors_and_tags_stay_whole() {
+        let authors = vec![author("", "ghost@x.example"), author("Ann", "ann1@x"), author("Ann", "ann2@x")];
+        let tags = vec!["a\nb".to_owned(), " c ".to_owned(), String::new()];
+        let item = Item { authors, tags, url: Some(" http://a.example\n".into()), ..Item::new("a") };
+        let titled = edited(&item, |draft| draft.title = "T".into()).unwrap();
+        assert_eq!(titled, Item { title: Some("T".into()), ..item.clone() });
+        let added = edited(&item, |draft| {
+            draft.authors.push_str("\nBob");
+            draft.tags.push_str("\nd");
+        });
+        let added = added.unwrap();
+        assert_eq!(added.authors[..3], item.authors);
+        assert_eq!(added.authors[3], Author::named("Bob"));
+        assert_eq!(added.tags, ["a\nb", " c ", "d"]);
+        let removed = edited(&item, |draft| draft.authors = "ghost@x.example\nAnn".into()).unwrap();
+        assert_eq!(removed.authors, item.authors[..2]);
+    }
+
+    #[test]
+    fn spaces_and_character_sets_are_content() {
+        let with = |media_type: &str, text: &str| Item {
+            content: Some(Content::new(media_type, text.to_owned())),
+            ..Item::new("a")
+        };
+        let change = |item: &Item, text: &str| {
+            edited(item, |draft| draft.content = text.into()).unwrap().content.unwrap()
+        };
+        let plain = with("text/plain", "  indented\r\n\r\n");
+        assert_eq!(Some(change(&plain, "  indented\n\n")), plain.content);
+        assert_eq!(change(&plain, "indented").bytes, "indented");
+        let latin = with("text/plain; Charset=iso-8859-1; format=flowed", "abc");
+        assert_eq!(Some(change(&latin, "abc")), latin.content);
+        let utf8 = Content::new("text/plain; charset=utf-8; format=flowed", "café");
+        assert_eq!(change(&latin, "café"), utf8);
+    }
+
+    #[test]
+    fn addresses_are_those_that_the_api_takes() {
+        let refused = |url: &str| {
+            let draft = Draft { id: "a".into(), url: url.into(), ..Draft::default() };
+            draft.item(None).unwrap_err().parameter
+        };
+        assert_eq!([refused("javascript:alert(1)"), refused("foo")], [Some("url"); 2]);
+        // A source's own address stays until somebody changes it.
+        let relative = Item { url: Some("../x".into()), ..Item::new("a") };
+        assert_eq!(edited(&relative, |draft| draft.title = "T".into()).unwrap().url, relative.url);
+        assert!(edited(&relative, |draft| draft.url = "../y".into()).is_err());
     }
 
     #[test]
