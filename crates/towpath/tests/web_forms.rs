@@ -159,6 +159,33 @@ fn a_form_with_an_address_that_is_not_of_the_web_is_refused() {
     assert_eq!(sent.status, 303, "{}", sent.text());
 }
 
+/// The commands of the page "Follow" are for its own addresses, and name the token that they need.
+#[test]
+fn the_commands_to_follow_a_feed_are_complete() {
+    let private = "[[feed]]\nid = \"items\"\n[[feed]]\nid = \"private\"\nvisibility = \"private\"\n";
+    let folder = TestFolder::new(&format!("{TOKENS}{private}"));
+    let server = folder.serve();
+    let base = &server.base;
+    let open = page(&server, "/feeds/items/follow").text();
+    let topic = format!("{base}/feeds/items/items");
+    assert!(open.contains(&format!("hub.topic={topic} ")), "{open}");
+    assert!(open.contains(&format!("curl --no-buffer {base}/feeds/items/events<")), "{open}");
+    assert!(!open.contains("TOKEN"), "{open}");
+    let unknown = server.ask("POST", "/feeds/items/hub", &[FORM], b"hub.mode=subscribe&hub.topic=x");
+    assert_eq!(unknown.status, 400);
+    let hidden = Session::begin(&server).page("/feeds/private/follow");
+    for command in [
+        format!("curl --no-buffer -H 'Authorization: Bearer TOKEN' {base}/feeds/private/events"),
+        format!(
+            "towpath.follow(&quot;{base}/feeds/private&quot;, state=&quot;feed.state&quot;, token=&quot;TOKEN&quot;)"
+        ),
+        format!("follow(&quot;{base}/feeds/private&quot;, {{ token: &quot;TOKEN&quot; }})"),
+        format!("curl --header 'Authorization: Bearer TOKEN' {base}/feeds/private/hub -d hub.mode=subscribe"),
+    ] {
+        assert!(hidden.contains(&command), "{command}: {hidden}");
+    }
+}
+
 #[test]
 fn browsers_get_pages_for_refusals_and_programs_problems() {
     let folder = TestFolder::new(&format!("{TOKENS}[[feed]]\nid = \"notes\"\ntitle = \"The notes\"\n"));

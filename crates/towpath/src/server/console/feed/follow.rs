@@ -65,8 +65,9 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
     let page = format!("{}/feeds/{}", engine.base_url, feed.id());
     let all = addresses(&engine.base_url, feed);
     let has_snapshot = !feed.is_filter() && !snapshot::list(engine, feed).await?.is_empty();
-    let token = if feed.config.is_public() { "" } else { " --header 'Authorization: Bearer TOKEN'" };
-    let followed = if feed.is_filter() { format!("{page}/items") } else { page };
+    let is_public = feed.config.is_public();
+    let token = if is_public { "" } else { " --header 'Authorization: Bearer TOKEN'" };
+    let followed = if feed.is_filter() { format!("{page}/items") } else { page.clone() };
     Ok(html! {
         @if visit.query.get("done") == Some("snapshot") { div class="note ok" role="status" { p { "The snapshot is made. Its address is below, as " strong { "snapshots" } "." } } }
         section {
@@ -74,12 +75,12 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
             (copied(&format!("towpath follow {followed}{token}")))
             p { "By Smart Feeds: exactly once, and told of a change at once, because the server holds the request until "
                 "there is one. DiffDelta and Data Replication promise the same, later or with more requests." }
-            details class="details" { summary { "curl, Python, JavaScript" } (programs(&followed, token)) }
+            details class="details" { summary { "curl, Python, JavaScript" } (programs(&page, &followed, is_public)) }
         }
         section {
             h2 { "Protocols" }
             div class="cards" {
-                @for summary in &SUMMARIES { @if let Some(address) = all.iter().find(|address| address.name == summary.address) { (card(summary, address, token)) } }
+                @for summary in &SUMMARIES { @if let Some(address) = all.iter().find(|address| address.name == summary.address) { (card(summary, address, &page, token)) } }
                 @if feed.is_listed() { (sup_card(engine, feed)) }
             }
         }
@@ -91,13 +92,13 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
     })
 }
 
-fn card(summary: &ProtocolSummary, address: &FeedAddress, token: &str) -> Markup {
+fn card(summary: &ProtocolSummary, address: &FeedAddress, page: &str, token: &str) -> Markup {
     html! {
         div class="sheet pad" {
             h3 { (summary.name) }
             p class="small" { "Promise: " (if summary.address == "hub" { "at least once, in order" } else { summary.protocol.guarantee() }) "." br; "Delay: " (summary.delay) "." br; "For " (summary.fits) "." }
             @if summary.address == "hub" {
-                (copied(&format!("curl {} -d hub.mode=subscribe -d hub.topic={} -d hub.callback=https://YOU/callback", address.url, address.url.trim_end_matches("/hub"))))
+                (copied(&format!("curl{token} {} -d hub.mode=subscribe -d hub.topic={page}/items -d hub.callback=https://YOU/callback", address.url)))
             } @else {
                 (copied(&format!("towpath follow {} --protocol {}{token}", address.url, summary.protocol.name())))
             }
@@ -134,20 +135,19 @@ fn snapshot_form(visit: &Visit, feed: &Feed) -> Markup {
     }
 }
 
-fn programs(followed: &str, token: &str) -> Markup {
-    let items = match followed.ends_with("/items") {
-        true => followed.to_owned(),
-        false => format!("{followed}/items"),
+/// Shows programs that follow an address of the feed's page.
+fn programs(page: &str, followed: &str, is_public: bool) -> Markup {
+    let (header, python, javascript) = match is_public {
+        true => ("", "", ""),
+        false => (" -H 'Authorization: Bearer TOKEN'", ", token=\"TOKEN\"", ", { token: \"TOKEN\" }"),
     };
-    let events = items.replace("/items", "/events");
-    let header = token.replace(" --header", " -H");
     html! {
         h3 { "curl: every change as it comes" }
-        (copied(&format!("curl --no-buffer{header} {events}")))
+        (copied(&format!("curl --no-buffer{header} {page}/events")))
         h3 { "Python" }
-        (copied(&format!("import towpath\n\nfor change in towpath.follow(\"{followed}\", state=\"feed.state\"):\n    print(change.op, change.id)")))
+        (copied(&format!("import towpath\n\nfor change in towpath.follow(\"{followed}\", state=\"feed.state\"{python}):\n    print(change.op, change.id)")))
         h3 { "JavaScript" }
-        (copied(&format!("import {{ follow }} from \"towpath\";\n\nfor await (const change of follow(\"{followed}\")) {{\n  console.log(change.op, change.id);\n}}")))
+        (copied(&format!("import {{ follow }} from \"towpath\";\n\nfor await (const change of follow(\"{followed}\"{javascript})) {{\n  console.log(change.op, change.id);\n}}")))
     }
 }
 
