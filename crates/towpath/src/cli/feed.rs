@@ -146,7 +146,12 @@ fn settings(args: &AddArgs) -> Result<Map<String, Value>, CliError> {
 fn list(feeds: &[Value]) -> String {
     let now = now_on_terminal();
     let row = |feed: &Value| {
-        let text = |key: &str| feed[key].as_str().map_or_else(|| feed[key].to_string(), str::to_owned);
+        let text = |key: &str| match &feed[key] {
+            Value::String(text) => text.clone(),
+            // A filter has no log of its own.
+            Value::Null => "-".to_owned(),
+            value => value.to_string(),
+        };
         let modified = feed["modified"].as_str().map_or_else(|| "-".to_owned(), |time| shown_time(time, now));
         let from = if feed["made_over_http"] == true { "http" } else { "file" };
         [plain(&text("id")), from.to_owned(), text("live"), modified, plain(&text("title"))]

@@ -204,7 +204,12 @@ fn hub_problem(hub: &Value) -> Option<String> {
 }
 
 fn print_feeds(out: &mut impl Write, feeds: &[Value], now: Option<Timestamp>) -> std::io::Result<()> {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        // A filter has no log of its own.
+        Value::Null => "-".to_owned(),
+        value => value.to_string(),
+    };
     let width = feeds.iter().map(|feed| text(&feed["id"]).len()).max().unwrap_or(0).max(4);
     let times = if now.is_some() { 13 } else { 28 };
     let painter = Painter::of(&std::io::stdout());

@@ -33,17 +33,33 @@ pub(crate) struct FeedDescription<S: Serialize> {
     pub(crate) addresses: Vec<FeedAddress>,
 }
 
+/// Position, counts and time of a feed's log.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct LogCounts {
+    seq: u64,
+    items: u64,
+    live: u64,
+    modified: Option<jiff::Timestamp>,
+    /// Position up to which old versions and deletions were let go; left out if the log has everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    horizon: Option<u64>,
+}
+
+impl From<LogHead> for LogCounts {
+    fn from(LogHead { seq, modified, items, live, horizon }: LogHead) -> Self {
+        // An empty log has 1970 as its time, which would look like a date.
+        let modified = (seq > 0).then_some(modified);
+        Self { seq, items, live, modified, horizon: Some(horizon).filter(|horizon| *horizon > 0) }
+    }
+}
+
 /// State of a feed.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "FeedStatus")]
 pub(crate) struct FeedStatus<S: Serialize> {
-    pub(crate) seq: u64,
-    pub(crate) items: u64,
-    pub(crate) live: u64,
-    pub(crate) modified: Option<jiff::Timestamp>,
-    /// Position up to which old versions and deletions were let go; left out if the log has everything.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) horizon: Option<u64>,
+    /// Counts of its log; left out for a filter, which has no log of its own.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) log: Option<LogCounts>,
     /// Changes that are to be published later, for those who may see details.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) scheduled: Vec<ScheduledChange>,
@@ -90,20 +106,12 @@ pub(crate) async fn feed_status<S: Serialize>(
     feed: &Feed,
     source: Option<S>,
 ) -> Result<FeedStatus<S>, StoreError> {
-    let LogHead { seq, modified, items, live, horizon } = engine.store.head(feed.log()).await?;
-    // An empty log has 1970 as its time, which would look like a date.
-    let modified = (seq > 0).then_some(modified);
-    Ok(FeedStatus {
-        seq,
-        items,
-        live,
-        modified,
-        horizon: Some(horizon).filter(|horizon| *horizon > 0),
-        scheduled: Vec::new(),
-        failure: None,
-        hubs: Vec::new(),
-        source,
-    })
+    // The numbers of the log that a filter shows would tell strangers of a private feed.
+    let log = match feed.is_filter() {
+        true => None,
+        false => Some(engine.store.head(feed.log()).await?.into()),
+    };
+    Ok(FeedStatus { log, scheduled: Vec::new(), failure: None, hubs: Vec::new(), source })
 }
 
 /// Describes a feed.

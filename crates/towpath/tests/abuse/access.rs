@@ -409,6 +409,25 @@ fn a_filter_shows_nothing_to_those_who_may_not_read_its_feed() {
     assert_eq!(seen("others", "other"), Ok("ac".into()));
     assert_eq!(seen("others", "part"), Err(401));
     assert_eq!(seen("own", "part"), Ok("bc".into()));
+    // Nor does its description tell how many items the private feed has, and when it changed.
+    for (feed, token) in [("shown", ""), ("view", "all")] {
+        let described = get(&server, &format!("/feeds/{feed}"), token).json();
+        assert_eq!(described["id"], feed);
+        for name in ["seq", "items", "live", "modified", "horizon"] {
+            assert!(described.get(name).is_none(), "{feed} tells {name}: {described}");
+        }
+    }
+    let listed = server.json("/feeds?status");
+    assert_eq!((listed["feeds"][0]["id"].as_str(), listed["feeds"][0].get("live")), (Some("shown"), None));
+    let html = [("accept", "text/html")];
+    for path in ["/", "/feeds/shown"] {
+        let page = server.ask("GET", path, &html, b"").text();
+        assert!(page.contains("shown"), "{path}: {page}");
+        for told in ["3 items", "3 changes", "last change <", "data-label=\"Items\">3"] {
+            let (head, _) = page.split_once("id=\"items\"").unwrap_or((&page, ""));
+            assert!(!head.contains(told), "{path} tells {told}: {head}");
+        }
+    }
 }
 
 /// A publisher sends terminal escapes and invisible text.

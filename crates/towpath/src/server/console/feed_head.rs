@@ -97,9 +97,12 @@ impl FeedHead {
             p class="crumbs" { a href={ (visit.root) "/" } { "Feeds" } " / " span class="mono" { (feed.id()) } }
             div class="title" { h1 { (foreign(&clip(feed.config.title(), 200))) } (health.state.badge()) }
             ul class="facts" id="facts" data-live="" {
-                li { (count(head.live, "item")) }
-                li { (count(head.seq, "change")) }
-                @if head.seq > 0 { li { "last change " (ago(head.modified, visit.now)) } }
+                // The counts and the time are those of the whole feed, which may be private.
+                @if !feed.is_filter() {
+                    li { (count(head.live, "item")) }
+                    li { (count(head.seq, "change")) }
+                    @if head.seq > 0 { li { "last change " (ago(head.modified, visit.now)) } }
+                }
                 @if let Some(next) = health.next { li { "next poll " (ago(next, visit.now)) } }
                 @if !feed.config.is_public() { li { "private" } }
                 @if feed.is_filter() { li { "filter of " a href={ (visit.root) "/feeds/" (feed.log()) } { (feed.log()) } } }

@@ -106,7 +106,8 @@ fn pages(visit: &Visit, head: &FeedHead, found: &FoundItems) -> Markup {
     });
     let shown = match found.is_cut {
         true => format!("Still looking: {} so far,", count(found.looked, "item")),
-        false if found.next.is_none() && visit.query.get("before").is_none() => {
+        // A filter does not tell how many items the feed has that it filters.
+        false if head.feed.is_filter() || (found.next.is_none() && visit.query.get("before").is_none()) => {
             count(found.items.len() as u64, "item")
         }
         false => format!("{} of {}", count(found.items.len() as u64, "item"), number(head.head.live)),

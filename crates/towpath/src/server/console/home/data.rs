@@ -43,7 +43,8 @@ impl SortBy {
 /// A feed in the list.
 pub(super) struct FeedRow {
     pub(super) feed: Arc<Feed>,
-    pub(super) head: LogHead,
+    /// Head of its log; `None` for a filter, which has none of its own.
+    pub(super) head: Option<LogHead>,
     pub(super) health: Health,
     pub(super) activity: Option<Activity>,
 }
@@ -82,7 +83,10 @@ pub(super) async fn read(visit: &Visit) -> Result<FeedList, RouteError> {
     let total = feeds.len();
     let mut rows = Vec::with_capacity(total);
     for (feed, _) in feeds {
-        let head = visit.engine.store.head(feed.log()).await?;
+        let head = match feed.is_filter() {
+            true => None,
+            false => Some(visit.engine.store.head(feed.log()).await?),
+        };
         let health = health::of_feed(visit, &feed).await?;
         rows.push(FeedRow { feed, head, health, activity: None });
     }
@@ -117,8 +121,8 @@ fn sort_rows(rows: &mut [FeedRow], by: SortBy) {
     match by {
         // Sorted by id already, which decides among equals.
         SortBy::Title => rows.sort_by_cached_key(|row| row.feed.config.title().to_lowercase()),
-        SortBy::Items => rows.sort_by_key(|row| Reverse(row.head.live)),
-        SortBy::Changed => rows.sort_by_key(|row| Reverse(row.head.modified)),
+        SortBy::Items => rows.sort_by_key(|row| Reverse(row.head.map(|head| head.live))),
+        SortBy::Changed => rows.sort_by_key(|row| Reverse(row.head.map(|head| head.modified))),
         SortBy::State => rows.sort_by_key(|row| row.health.state),
     }
 }

@@ -109,7 +109,7 @@ fn table(visit: &Visit, list: &FeedList) -> Markup {
 }
 
 fn feed_row(visit: &Visit, row: &FeedRow) -> Markup {
-    let (feed, head) = (&row.feed, &row.head);
+    let (feed, head) = (&row.feed, row.head.as_ref());
     let is_private = !feed.config.is_public();
     html! {
         tr {
@@ -118,8 +118,8 @@ fn feed_row(visit: &Visit, row: &FeedRow) -> Markup {
                 span class="id" { span class="mono" { (feed.id()) } " · " (row.kind()) @if is_private { " · private" } }
             }
             td class="of-state" { (row.health.state.badge()) @if !row.health.reason.is_empty() { span class="why" { (foreign(&clip(&row.health.reason, 240))) } } }
-            td class="number" data-label="Items" { (number(head.live)) }
-            td class="nowrap" data-label="Last change" { @if head.seq > 0 { (ago(head.modified, visit.now)) } @else { span class="soft" { "never" } } }
+            td class="number" data-label="Items" { @if let Some(head) = head { (number(head.live)) } }
+            td class="nowrap" data-label="Last change" { @if let Some(head) = head { @if head.seq > 0 { (ago(head.modified, visit.now)) } @else { span class="soft" { "never" } } } }
             td class="of-days" { @if let Some(activity) = &row.activity { (sparkline(activity)) } }
             td class="nowrap" data-label="Next poll" { @if let Some(next) = row.health.next { (ago(next, visit.now)) } }
         }
