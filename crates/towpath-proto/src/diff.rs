@@ -140,7 +140,12 @@ pub fn diff(
 /// let known: KnownItems = [(item.id.clone(), Some(item.content_hash()))].into();
 /// assert!(without_unchanged(known, vec![NewChange::put(item)]).is_empty());
 /// ```
-pub fn without_unchanged(mut known: KnownItems, changes: Vec<NewChange>) -> Vec<NewChange> {
+pub fn without_unchanged(known: KnownItems, changes: Vec<NewChange>) -> Vec<NewChange> {
+    indexed_without_unchanged(known, changes).into_iter().map(|(_, change)| change).collect()
+}
+
+/// Does what [`without_unchanged`] does, and tells the index that each change had.
+pub fn indexed_without_unchanged(mut known: KnownItems, changes: Vec<NewChange>) -> Vec<(usize, NewChange)> {
     // Ids whose state after a patch of this batch is unknown here: the patch is applied on append.
     let mut patched = HashSet::new();
     let mut is_change = |change: &mut NewChange| {
@@ -157,7 +162,8 @@ pub fn without_unchanged(mut known: KnownItems, changes: Vec<NewChange>) -> Vec<
         let before = known.insert(id.clone(), hash);
         was_patched || before != Some(hash)
     };
-    changes.into_iter().filter_map(|mut change| is_change(&mut change).then_some(change)).collect()
+    let indexed = changes.into_iter().enumerate();
+    indexed.filter_map(|(index, mut change)| is_change(&mut change).then_some((index, change))).collect()
 }
 
 impl Diff {

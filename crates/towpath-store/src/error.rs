@@ -105,7 +105,7 @@ pub enum AppendError {
         actual: Option<Seq>,
     },
     /// A change cannot be stored. The caller's fault.
-    #[error("feed {feed}, change {index} of the batch: {reason}")]
+    #[error("feed {feed}, change {} of the batch: {reason}", index + 1)]
     Invalid {
         /// The feed.
         feed: FeedId,
@@ -115,12 +115,14 @@ pub enum AppendError {
         reason: String,
     },
     /// A patch does not apply to the item's latest version. The caller's fault, or a lost race.
-    #[error("feed {feed}, change {index} of the batch: {source}")]
+    #[error("feed {feed}, change {} of the batch, item {id:?}: {source}", index + 1)]
     Patch {
         /// The feed.
         feed: FeedId,
         /// Index of the change in the batch, from 0.
         index: usize,
+        /// Id of the item.
+        id: String,
         /// The reason.
         source: PatchError,
     },

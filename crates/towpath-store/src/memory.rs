@@ -194,9 +194,11 @@ impl Store for MemoryStore {
         let now = (self.clock)();
         let ops = changes.iter().map(|change| change.op).collect();
         for (index, change) in changes.into_iter().enumerate() {
+            let id = change.item.id.clone();
             add(&mut log, change, now).map_err(|source| AppendError::Patch {
                 feed: feed.clone(),
                 index,
+                id,
                 source,
             })?;
         }

@@ -41,6 +41,41 @@ fn an_item_put_over_http_is_published() {
     assert_eq!(last["content"], "y");
 }
 
+/// Unchanged items before it made the error name another change.
+#[test]
+fn a_refused_patch_is_named_as_it_stands_in_the_batch() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    let same = [json!({"id": "1", "json": 1}), json!({"id": "2", "json": 2})];
+    let whole = |lines: &[Value]| Value::from(lines.to_vec()).to_string();
+    let post = |body: &str| server.ask("POST", "/feeds/notes/items", &[], body.as_bytes());
+    assert_eq!(post(&whole(&same)).status, 200);
+    let later = json!({"id": "later", "publish_at": "2999-01-01T00:00:00Z", "json": 3});
+    let patch = json!({"id": "rng", "op": "patch", "json": {"a": 1}});
+    let batch = [same[0].clone(), later, same[1].clone(), patch, json!({"id": "4", "json": 4})];
+    let refused = post(&whole(&batch));
+    let problem = refused.json();
+    assert_eq!((refused.status, &problem["pointer"]), (422, &json!("/3")), "{problem}");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.starts_with("item 4: id \"rng\": there is no item"), "{detail}");
+    let lines: String = batch.iter().map(|line| format!("{line}\n\n")).collect();
+    let refused = post(&lines).json();
+    assert!(refused["detail"].as_str().unwrap().starts_with("line 7: id \"rng\": "), "{refused}");
+    assert_eq!(server.json("/feeds/notes")["seq"], 2, "nothing of a refused batch is there");
+}
+
+#[test]
+fn lines_may_begin_with_a_byte_order_mark() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    let post = |body: &str| server.ask("POST", "/feeds/notes/items", &[], body.as_bytes());
+    assert_eq!(post("\u{feff}{\"id\":\"a\"}\n{\"id\":\"b\"}\n").json()["appended"], 2);
+    assert_eq!(post("\u{feff}[{\"id\":\"c\"}]").json()["appended"], 1);
+    let fault = post("{\"id\":\"a\"}\n{\"id\"}\n").json();
+    let detail = fault["detail"].as_str().unwrap();
+    assert!(detail.starts_with("line 2: ") && detail.ends_with(" at column 6"), "{detail}");
+}
+
 #[test]
 fn a_batch_is_appended_whole_or_not_at_all() {
     let dir = TestFolder::new(NOTES);

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use towpath_proto::diff::{KnownItems, without_unchanged};
+use towpath_proto::diff::{KnownItems, indexed_without_unchanged};
 use towpath_proto::{FeedId, NewChange, Op};
 use towpath_store::{AppendError, Appended, Expected, Store};
 use tracing::Instrument as _;
@@ -44,7 +44,8 @@ pub async fn publish(
     let live = known.iter().filter(|(_, hash)| hash.is_some());
     let mut live: HashSet<String> = live.map(|(id, _)| id.clone()).collect();
     // An item that others change between the read and the append counts as unchanged at the time of the read.
-    let changes = without_unchanged(known, changes);
+    let (indexes, changes): (Vec<usize>, Vec<NewChange>) =
+        indexed_without_unchanged(known, changes).into_iter().unzip();
     let unchanged = count - changes.len();
     let is_of_live_item = |change: &&NewChange| match change.op {
         Op::Delete => {
@@ -55,8 +56,17 @@ pub async fn publish(
     };
     let changed = changes.iter().filter(is_of_live_item).count();
     let span = span!("append", feed = %feed, changes = changes.len());
-    let appended = store.append(feed, expected, changes).instrument(span).await?;
+    let appended = store.append(feed, expected, changes).instrument(span).await;
+    let appended = appended.map_err(|e| of_whole_batch(e, &indexes))?;
     Ok(Published { appended, unchanged, changed })
+}
+
+/// Names the change that an append refused by its index in the batch as it was published.
+fn of_whole_batch(mut error: AppendError, indexes: &[usize]) -> AppendError {
+    if let AppendError::Invalid { index, .. } | AppendError::Patch { index, .. } = &mut error {
+        *index = indexes.get(*index).copied().unwrap_or(*index);
+    }
+    error
 }
 
 /// Publishes a batch as [`publish`], and does what goes with it: cancels what is scheduled for its items, and removes the

@@ -329,10 +329,15 @@ impl<L: Lookup> AppendBatch<'_, L> {
         match change.op {
             PreparedOp::Put { draft, hash } => Ok((Op::Put, draft, hash)),
             PreparedOp::Patch(patch) => {
-                let refuse = |source| AppendError::Patch { feed: self.name.clone(), index, source };
+                let refuse = |source| AppendError::Patch {
+                    feed: self.name.clone(),
+                    index,
+                    id: change.id.clone(),
+                    source,
+                };
                 // A tombstone has no content that a patch could apply to.
                 let live = known.filter(|version| version.hash.is_some());
-                let live = live.ok_or_else(|| refuse(PatchError::NoItem(change.id)))?;
+                let live = live.ok_or_else(|| refuse(PatchError::NoItem(change.id.clone())))?;
                 let item = patch::apply(&self.item(live.latest)?, &patch).map_err(refuse)?;
                 let draft = RecordDraft::new(Op::Patch, &item, Some(&patch), entry_id).map_err(invalid)?;
                 Ok((Op::Patch, draft, item.content_hash()))

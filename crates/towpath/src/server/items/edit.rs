@@ -14,7 +14,9 @@ use super::line_patch;
 use crate::document::route_error::RouteError;
 use crate::engine::request::{asks_for_line, parameters};
 use crate::engine::{Engine, Feed, request_body};
-use crate::server::publish::{self, MAX_CONTENT, PublishedLine, ReceivedContent, ReceivedFile, UrlRule};
+use crate::server::publish::{
+    self, BodyPlace, MAX_CONTENT, PublishedLine, ReceivedContent, ReceivedFile, UrlRule,
+};
 
 /// Change of an item that a request asks for.
 pub(super) enum ItemEdit {
@@ -145,7 +147,8 @@ async fn put_line(
 ) -> Result<RequestedEdit, RouteError> {
     let urls = UrlRule::of(request.uri().query())?;
     let body = request_body::read(engine, request, MAX_CONTENT).await?;
-    let PublishedLine { change, publish_at } = publish::line(&body, "the item", "", urls)?;
+    let line = publish::line(&body, BodyPlace::Only("the item"), urls)?;
+    let PublishedLine { change, publish_at, .. } = line;
     if change.item.id != id || change.op != Op::Put {
         let (op, found) = (change.op.as_str(), &change.item.id);
         let what = format!("the line is a {op} of item {found:?}, and the address is of {id:?}");

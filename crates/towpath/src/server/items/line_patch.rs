@@ -5,7 +5,7 @@ use towpath_proto::line::Line;
 use towpath_proto::{Item, NewChange, Op};
 
 use crate::document::route_error::RouteError;
-use crate::server::publish::{self, UrlRule};
+use crate::server::publish::{self, BodyPlace, UrlRule};
 
 /// Members that say which change a line is, and not what the item is.
 const OF_THE_CHANGE: [&str; 7] = ["feed", "op", "id", "position", "modified", "patch", "publish_at"];
@@ -35,7 +35,7 @@ pub(super) fn apply(item: &Item, patch: &Value, urls: UrlRule) -> Result<NewChan
     }
     towpath_proto::patch::merge(&mut line, patch.clone());
     let text = line.to_string();
-    publish::line(text.as_bytes(), "the patched item", "", urls).map(|line| line.change)
+    publish::line(text.as_bytes(), BodyPlace::Only("the patched item"), urls).map(|line| line.change)
 }
 
 /// Removes the content that a patch replaces by one of another form: text by JSON, or bytes by text.

@@ -10,10 +10,10 @@ use serde::Serialize;
 use serde_json::json;
 use towpath_proto::NewChange;
 use towpath_proto::change::Seq;
-use towpath_store::Expected;
+use towpath_store::{AppendError, Expected};
 
 use super::body::BodyForm;
-use super::line::PublishedLine;
+use super::line::{BodyPlace, PublishedLine};
 use super::urls::UrlRule;
 use crate::config::TokenRight;
 use crate::document::prebuilt::Answer;
@@ -24,6 +24,7 @@ use crate::engine::request::{feed_to_change, parameters};
 use crate::engine::{Engine, attachments, request_body, scheduled};
 use crate::server::item_response::json_answer;
 use crate::server::read_your_writes::set_position;
+use crate::store_error::StoreError;
 
 /// Largest batch, in bytes.
 const MAX_BATCH: usize = 64 << 20;
@@ -65,10 +66,10 @@ pub(in crate::server) async fn post(
     let bytes = request_body::read(engine, request, MAX_BATCH).await?;
     let (lines, files) = form.read(engine, &feed, bytes, urls).await?;
     let files = attachments::save(engine, feed.id(), files).await?;
-    let (changes, later) = divide(engine, lines);
+    let Divided { changes, places, later } = divide(engine, lines);
     let count = changes.len();
-    let Published { appended, unchanged, changed } =
-        publish_with(engine, feed.id(), expected, changes, files).await?;
+    let published = publish_with(engine, feed.id(), expected, changes, files).await;
+    let Published { appended, unchanged, changed } = published.map_err(|e| refused(e, &places))?;
     let later_count = later.len();
     scheduled::schedule(engine, feed.id(), later).await?;
     tracing::debug!(feed = %feed.id(), token = %sender, count, later_count, last = appended.head.seq, "published a batch");
@@ -97,16 +98,46 @@ fn expected(query: Option<&str>) -> Result<Expected, RouteError> {
     Ok(Expected::Last(seq))
 }
 
+/// Makes the error of a refused batch, which names the change at fault as it is in the body.
+fn refused(error: StoreError, places: &[BodyPlace]) -> RouteError {
+    let (index, reason) = match &error {
+        StoreError::Append(AppendError::Patch { index, id, source, .. }) => {
+            (*index, format!("id {id:?}: {source}"))
+        }
+        StoreError::Append(AppendError::Invalid { index, reason, .. }) => (*index, reason.clone()),
+        _ => return error.into(),
+    };
+    let Some(place) = places.get(index) else { return error.into() };
+    let error = RouteError { detail: format!("{place}: {reason}"), ..error.into() };
+    match place.pointer() {
+        Some(pointer) => error.at(pointer),
+        None => error,
+    }
+}
+
+/// Lines of a batch, by when they are published.
+#[derive(Default)]
+struct Divided {
+    changes: Vec<NewChange>,
+    /// Places of the changes in the body.
+    places: Vec<BodyPlace>,
+    /// Changes for a time to come.
+    later: Vec<(NewChange, Timestamp)>,
+}
+
 /// Divides lines into changes for now, and those for a time to come.
-fn divide(engine: &Engine, lines: Vec<PublishedLine>) -> (Vec<NewChange>, Vec<(NewChange, jiff::Timestamp)>) {
+fn divide(engine: &Engine, lines: Vec<PublishedLine>) -> Divided {
     let now = engine.now();
-    let (mut changes, mut later) = (Vec::new(), Vec::new());
-    for PublishedLine { change, publish_at } in lines {
+    let Divided { mut changes, mut places, mut later } = Divided::default();
+    for PublishedLine { place, change, publish_at } in lines {
         match publish_at.filter(|at| *at > now) {
             // Its time counts once it is published.
             Some(at) => later.push((change, at)),
-            None => changes.push(change.not_after(now)),
+            None => {
+                changes.push(change.not_after(now));
+                places.push(place);
+            }
         }
     }
-    (changes, later)
+    Divided { changes, places, later }
 }

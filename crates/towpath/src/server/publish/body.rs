@@ -10,13 +10,16 @@ use serde_json::value::RawValue;
 use super::fields::Fields;
 use super::foreign;
 use super::limits::MAX_LINES;
-use super::line::{PublishedLine, line};
+use super::line::{BodyPlace, PublishedLine, line};
 use super::urls::UrlRule;
 use crate::document::route_error::RouteError;
 use crate::engine::attachments::NewFile;
 use crate::engine::request::asks_for_line;
 use crate::engine::{Engine, Feed};
 use towpath_proto::format::media_type;
+
+/// U+FEFF in UTF-8, which is no part of a text that it begins.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Form of a body.
 #[derive(Debug)]
@@ -60,6 +63,8 @@ impl BodyForm {
         body: Bytes,
         urls: UrlRule,
     ) -> Result<(Vec<PublishedLine>, Vec<NewFile>), RouteError> {
+        // Editors on Windows write a byte order mark.
+        let body = if body.starts_with(BYTE_ORDER_MARK) { body.slice(BYTE_ORDER_MARK.len()..) } else { body };
         let start = body.iter().find(|byte| !byte.is_ascii_whitespace());
         match self {
             // What many tools send as a form by default is JSON after all. No form begins so.
@@ -92,7 +97,7 @@ fn lines(text: &[u8], urls: UrlRule) -> Result<Vec<PublishedLine>, RouteError> {
         if read.len() == MAX_LINES {
             return Err(too_many());
         }
-        match line(text_line, &format!("line {}", index + 1), "", urls) {
+        match line(text_line, BodyPlace::Line(index + 1), urls) {
             Ok(line) => read.push(line),
             // A document that a person wrote: its first line is no JSON, the whole is.
             Err(_)
@@ -100,7 +105,7 @@ fn lines(text: &[u8], urls: UrlRule) -> Result<Vec<PublishedLine>, RouteError> {
                     && text.trim_ascii().contains(&b'\n')
                     && serde_json::from_slice::<&RawValue>(text).is_ok() =>
             {
-                return Ok(vec![line(text, "the item", "", urls)?]);
+                return Ok(vec![line(text, BodyPlace::Only("the item"), urls)?]);
             }
             Err(error) => return Err(error),
         }
@@ -115,9 +120,7 @@ fn array(text: &[u8], urls: UrlRule) -> Result<Vec<PublishedLine>, RouteError> {
     if items.len() > MAX_LINES {
         return Err(too_many());
     }
-    let read = |(index, text): (usize, &&RawValue)| {
-        line(text.get().as_bytes(), &format!("item {}", index + 1), &format!("/{index}"), urls)
-    };
+    let read = |(index, text): (usize, &&RawValue)| line(text.get().as_bytes(), BodyPlace::Item(index), urls);
     items.iter().enumerate().map(read).collect()
 }
 

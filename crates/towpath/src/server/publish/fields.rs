@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use towpath_proto::Content;
 
 use super::attachments::{UploadedFile, url};
-use super::line::{PublishedLine, line};
+use super::line::{BodyPlace, PublishedLine, line};
 use super::urls::UrlRule;
 use crate::document::route_error::RouteError;
 use crate::engine::attachments::NewFile;
@@ -74,7 +74,7 @@ impl Fields {
 
     /// Returns the item of the fields, without files.
     pub(super) fn into_line(self, urls: UrlRule) -> Result<PublishedLine, RouteError> {
-        line(self.json()?.to_string().as_bytes(), "the form", "", urls)
+        line(self.json()?.to_string().as_bytes(), BodyPlace::Only("the form"), urls)
     }
 
     /// Returns the item, and what is to be stored beside it: a file named `content` is its content, `image` its image,
@@ -109,7 +109,7 @@ impl Fields {
             }
             stored.push(file);
         }
-        let mut line = line(json.to_string().as_bytes(), "the form", "", urls)?;
+        let mut line = line(json.to_string().as_bytes(), BodyPlace::Only("the form"), urls)?;
         if let Some(content) = content {
             if line.change.item.content.is_some() {
                 return Err(RouteError::bad_request("the form has content both as a field and as a file"));

@@ -7,7 +7,7 @@ use towpath_proto::format::json_pointers::{Mapping, raw_at};
 use towpath_proto::format::{Format, ReadOptions, read as read_document};
 
 use super::limits::MAX_LINES;
-use super::line::PublishedLine;
+use super::line::{BodyPlace, PublishedLine};
 use super::urls::UrlRule;
 use crate::config::PublishConfig;
 use crate::document::route_error::RouteError;
@@ -76,7 +76,7 @@ fn read_item(
         }
     };
     towpath_proto::item::check_id(&change.item.id).map_err(|e| bad(&e))?;
-    Ok(PublishedLine { change, publish_at: None })
+    Ok(PublishedLine { place: BodyPlace::Only("an item"), change, publish_at: None })
 }
 
 /// Returns true for a value by which programs say yes: `true`, a number but zero, a text such as the time of a deletion.
