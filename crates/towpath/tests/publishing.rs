@@ -77,6 +77,21 @@ fn lines_may_begin_with_a_byte_order_mark() {
 }
 
 #[test]
+fn items_differ_by_what_a_client_accepts() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    assert_eq!(
+        server.ask("PUT", "/feeds/notes/items/a", &[("content-type", "text/plain")], b"x").status,
+        201
+    );
+    for query in ["", "?as=line", "?version=1"] {
+        let answer = server.get(&format!("/feeds/notes/items/a{query}"));
+        let varies = answer.headers("vary").join(",").to_ascii_lowercase();
+        assert!(varies.split(',').any(|name| name.trim() == "accept"), "{query}: {varies}");
+    }
+}
+
+#[test]
 fn a_batch_is_appended_whole_or_not_at_all() {
     let dir = TestFolder::new(NOTES);
     let server = dir.serve();

@@ -285,6 +285,10 @@ async fn read(
 ) -> Result<Answer, RouteError> {
     match segments {
         [""] => programs::home(engine),
+        ["feeds", "events"] if engine.feed("events").is_none() => Err(RouteError::bad_request(
+            "name the feeds of the stream, such as /feeds/events?feed=orders&feed=news",
+        )
+        .about("feed")),
         ["feeds", feed] => programs::feed(engine, peer, feed, &request).await,
         ["feeds", feed, "items", id, "versions"] => items::list_versions(engine, feed, id, &request).await,
         ["feeds", feed, "replication"] => replication::newest(engine, feed, &request).await,

@@ -126,3 +126,14 @@ fn a_full_server_has_streams_come_back() {
     clients[3].send("/feeds/aa/events?last=1", "");
     clients[3].read_until(|text| text.contains("title of a"));
 }
+
+#[test]
+fn a_stream_of_no_feeds_names_the_parameter() {
+    let dir = TestFolder::new("[[feed]]\nid = \"aa\"\n");
+    let server = dir.serve();
+    for query in ["", "?last=1"] {
+        let unnamed = server.get(&format!("/feeds/events{query}"));
+        let problem = unnamed.json();
+        assert_eq!((unnamed.status, problem["parameter"].as_str()), (400, Some("feed")), "{problem}");
+    }
+}

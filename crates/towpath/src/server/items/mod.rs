@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, ETAG, LAST_MODIFIED, LOCATION};
+use http::header::{CACHE_CONTROL, ETAG, LAST_MODIFIED, LOCATION, VARY};
 use http::{HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use jiff::Timestamp;
@@ -337,6 +337,8 @@ pub(crate) async fn read<B>(
     // A mirror has its publisher's times, and the origin's date must not be in the future (RFC 9110, section 8.8.2.1).
     insert(&mut headers, LAST_MODIFIED, &http_date::write(latest.modified.min(engine.now())));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Browsers get a page at this address.
+    headers.insert(VARY, HeaderValue::from_static("accept"));
     if let Some(KeptFile::Chunked(file)) = file {
         return file_response::respond(engine, known.id(), file, headers, request);
     }
