@@ -8,6 +8,7 @@ mod column;
 
 use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
+use towpath_store::ReadLimit;
 
 use self::chart::{chart, legend, table};
 use self::column::{Column, Unit, boundaries};
@@ -57,9 +58,11 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
 async fn range(visit: &Visit, head: &FeedHead) -> Result<(Timestamp, Timestamp), RouteError> {
     let named = |name: &'static str| visit.query.get(name).map(|text| clock::parse(text, name)).transpose();
     let (from, to) = (named("from")?, named("to")?);
-    let first = visit.engine.store.change(head.feed.log(), 1).await?;
-    let begin = first.map_or(head.head.modified, |change| change.modified);
-    let to = to.unwrap_or(visit.now.max(head.head.modified));
+    // The first that is kept: earlier versions may have been let go.
+    let first = visit.engine.store.read(head.feed.log(), 0, ReadLimit::items(1)).await?;
+    let begin = first.first().map_or(head.head.modified, |change| change.modified);
+    let end = visit.now.max(head.head.modified);
+    let to = to.unwrap_or(end);
     // A log that began a minute ago would be one column.
     let day = to.checked_sub(SignedDuration::from_hours(24)).unwrap_or(begin);
     let from = from.unwrap_or(begin.min(day));
@@ -68,7 +71,19 @@ async fn range(visit: &Visit, head: &FeedHead) -> Result<(Timestamp, Timestamp),
             RouteError::bad_request("the period ends before it begins: from is not before to").about("to")
         );
     }
-    Ok((from, to))
+    Ok(within_log((from, to), (begin, end)))
+}
+
+/// Returns a range, without the centuries before and after the log if it has too many for the columns of a chart.
+fn within_log(
+    (from, to): (Timestamp, Timestamp),
+    (begin, end): (Timestamp, Timestamp),
+) -> (Timestamp, Timestamp) {
+    let (first, last) = (from.max(begin), to.min(end));
+    match Unit::Year.is_for(from, to) || first >= last {
+        true => (from, to),
+        false => (first, last),
+    }
 }
 
 /// Returns the periods before and after one of the same length, and the one around it of three times the length.
@@ -120,6 +135,16 @@ async fn counts(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn centuries_without_changes_are_left_out() {
+        let at = |text: &str| -> Timestamp { text.parse().unwrap() };
+        let log = (at("2025-05-01T00:00:00Z"), at("2026-03-02T00:10:00Z"));
+        let within = |from: &str, to: &str| within_log((at(from), at(to)), log);
+        assert_eq!(within("1500-01-01T00:00:00Z", "2500-01-01T00:00:00Z"), log);
+        let (from, to) = ("2000-01-01T00:00:00Z", "2030-01-01T00:00:00Z");
+        assert_eq!(within(from, to), (at(from), at(to)));
+    }
 
     #[test]
     fn periods_have_neighbours() {
