@@ -91,6 +91,29 @@ fn items_differ_by_what_a_client_accepts() {
     }
 }
 
+/// A command in another folder than its server made a data folder of its own, and said nothing of it.
+#[test]
+fn a_receipt_names_a_folder_that_no_server_has_open() {
+    let dir = TestFolder::new(NOTES);
+    let unknown = dir.run(&["put", "note", "first", "--title", "T"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stderr(&unknown).contains("did you mean notes?"), "{}", stderr(&unknown));
+    assert!(!dir.path("data").exists(), "a mistyped feed makes no folder");
+    let put = dir.run(&["put", "notes", "first", "--title", "T"]);
+    let said = stderr(&put);
+    assert!(
+        said.contains("new, change 1, in the data folder") && said.contains("no server has open"),
+        "{said}"
+    );
+    let line = b"{\"id\":\"first\",\"item\":{\"title\":\"T\"}}\n";
+    let again = stderr(&dir.run_with(&["import", "notes", "-"], line));
+    assert!(again.contains("nothing new for feed notes: 1 change unchanged"), "{again}");
+    let server = dir.serve();
+    let put = stderr(&dir.run(&["put", "notes", "second", "--title", "T"]));
+    assert!(put.contains("new, change 2") && !put.contains("data folder"), "{put}");
+    drop(server);
+}
+
 #[test]
 fn a_batch_is_appended_whole_or_not_at_all() {
     let dir = TestFolder::new(NOTES);

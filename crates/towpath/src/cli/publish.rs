@@ -77,25 +77,30 @@ pub(crate) async fn put(args: PutArgs) -> Result<Exit, CliError> {
         None if args.media_type.is_some() => return Err(CliError::usage("--type needs a FILE")),
         None => None,
     };
-    let target = args.target.open().await?;
+    let target = args.target.open_for(&feed).await?;
     let id = item.id.clone();
     let published = target.append(&feed, vec![NewChange::put(item)]).await;
     target.close().await;
     let receipt = published?;
     let line = json!({ "feed": feed, "id": id, "op": "put", "receipt": receipt });
-    print_result(args.format, &receipt.of_put(feed.as_str(), &id), &line)?;
+    print_result(args.format, &(receipt.of_put(feed.as_str(), &id) + &target.place()), &line)?;
     Ok(Exit::Done)
 }
 
 /// Deletes one item.
 pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, CliError> {
     let feed = feed_id(&args.feed)?;
-    let target = args.target.open().await?;
+    let target = args.target.open_for(&feed).await?;
     let deleted = target.delete(&feed, &args.id).await;
     target.close().await;
     let receipt = deleted?;
     let line = json!({ "feed": feed, "id": args.id, "op": "delete", "receipt": receipt });
-    let text = format!("deleted item {} from feed {feed}: change {}", plain(&args.id), receipt.last);
+    let text = format!(
+        "deleted item {} from feed {feed}: change {}{}",
+        plain(&args.id),
+        receipt.last,
+        target.place()
+    );
     print_result(args.format, &text, &line)?;
     Ok(Exit::Done)
 }
@@ -103,12 +108,12 @@ pub(crate) async fn delete(args: DeleteArgs) -> Result<Exit, CliError> {
 /// Publishes the items of a file.
 pub(crate) async fn import(args: ImportArgs) -> Result<Exit, CliError> {
     let feed = feed_id(&args.feed)?;
-    let target = args.target.open().await?;
+    let target = args.target.open_for(&feed).await?;
     let imported = import::import(&target, &feed, &args.file).await;
     target.close().await;
     let receipt = imported?;
     let line = json!({ "feed": feed, "receipt": receipt });
-    print_result(args.format, &receipt.of_import(feed.as_str()), &line)?;
+    print_result(args.format, &(receipt.of_import(feed.as_str()) + &target.place()), &line)?;
     Ok(Exit::Done)
 }
 

@@ -25,7 +25,7 @@ use super::open;
 use super::progress::{PUBLISHING, patiently};
 use super::receipt::Receipt;
 use super::running_server::{FolderUser, RunningServer, user_of};
-use crate::config::{Config, Secret, TokenConfig, TokenDigest, TokenRight};
+use crate::config::{Config, Secret, TokenConfig, TokenDigest, TokenRight, nearest};
 use crate::engine::item_versions::ItemVersions;
 use crate::engine::publish::{Published, publish_changes};
 use crate::engine::request::nearest_feed;
@@ -56,8 +56,11 @@ pub(super) fn known_feed(engine: &Engine, id: &FeedId) -> Result<Arc<Feed>, CliE
 
 /// Makes the error for a feed that is not there, with the name that was probably meant.
 fn unknown_feed(engine: &Engine, id: &FeedId) -> CliError {
-    let hint = nearest_feed(engine, id.as_str(), |_| true);
-    let hint = hint.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+    no_feed(id, nearest_feed(engine, id.as_str(), |_| true).as_deref())
+}
+
+fn no_feed(id: &FeedId, nearest: Option<&str>) -> CliError {
+    let hint = nearest.map_or_else(String::new, |near| format!("; did you mean {near}?"));
     CliError::usage(format!("the configuration has no feed {:?}{hint}", id.as_str()))
 }
 
@@ -86,6 +89,26 @@ impl TargetArgs {
         match self.find().await? {
             FoundTarget::Server(server) => Ok(PublishTarget::Server(server)),
             FoundTarget::Folder(config) => Ok(PublishTarget::Folder(open::engine(*config).await?)),
+        }
+    }
+
+    /// Finds a running server, or opens the data folder, to publish to a feed.
+    pub(super) async fn open_for(&self, feed: &FeedId) -> Result<PublishTarget, CliError> {
+        match self.find().await? {
+            FoundTarget::Server(server) => Ok(PublishTarget::Server(server)),
+            FoundTarget::Folder(config) => {
+                // A mistyped name must not leave an empty data folder behind.
+                let server = &config.server;
+                let is_new = !server.data.exists() && server.cluster.is_none();
+                let is_known =
+                    server.create_feeds || config.feeds.iter().any(|known| known.id.get_ref() == feed);
+                if is_new && !is_known {
+                    let names: Vec<&str> =
+                        config.feeds.iter().map(|known| known.id.get_ref().as_str()).collect();
+                    return Err(no_feed(feed, nearest(feed.as_str(), &names)));
+                }
+                Ok(PublishTarget::Folder(open::engine(*config).await?))
+            }
         }
     }
 
@@ -165,6 +188,17 @@ impl PublishTarget {
                 let Published { appended, unchanged, changed } =
                     published.map_err(|e| CliError::failed(e.to_string()))?;
                 Ok(Receipt { appended: count - unchanged, changed, unchanged, last: appended.head.seq })
+            }
+        }
+    }
+
+    /// Returns the end of a receipt, which names a folder that the changes went into and that no server has open.
+    pub(super) fn place(&self) -> String {
+        match self {
+            Self::Server(_) => String::new(),
+            Self::Folder(engine) => {
+                let folder = engine.config.server.data.display();
+                format!(", in the data folder {folder}, which no server has open")
             }
         }
     }

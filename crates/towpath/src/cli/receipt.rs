@@ -42,6 +42,9 @@ impl Receipt {
     pub(crate) fn of_import(&self, feed: &str) -> String {
         let read = self.appended + self.unchanged;
         let Self { appended, changed, unchanged, .. } = self;
+        if *appended == 0 {
+            return format!("nothing new for feed {feed}: {} unchanged", counted(*unchanged, "change"));
+        }
         let created = appended.saturating_sub(*changed);
         format!(
             "imported {} into {feed}: {created} new or removed, {changed} changed, {unchanged} unchanged",
@@ -60,6 +63,7 @@ mod tests {
         assert_eq!(receipt(1, 0, 0).of_put("aa", "x\n"), "published item x\\n in feed aa: new, change 7");
         assert_eq!(receipt(1, 1, 0).of_put("aa", "x"), "published item x in feed aa: changed, change 7");
         assert!(receipt(0, 0, 1).of_put("aa", "x").contains("stays as it was"));
+        assert_eq!(receipt(0, 0, 3).of_import("aa"), "nothing new for feed aa: 3 changes unchanged");
         let mut total = receipt(3, 1, 2);
         total.add(receipt(1, 0, 0));
         assert_eq!(
