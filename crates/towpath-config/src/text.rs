@@ -257,6 +257,8 @@ fn in_plain_words(message: &str) -> String {
         "a string" => "a text",
         "path string" => "a path",
         "a sequence" => "a list",
+        // The name is that of a type of the program.
+        other if other.starts_with("struct ") => "a table",
         other => other,
     };
     let given = match given {

@@ -377,6 +377,14 @@ fn a_check_reads_the_files_that_the_configuration_names() {
 }
 
 #[test]
+fn a_check_without_a_file_says_so() {
+    let dir = TestFolder::new("");
+    std::fs::remove_file(dir.path("towpath.toml")).unwrap();
+    let said = stdout(&dir.run(&["config", "check"]));
+    assert!(said.contains("there is no towpath.toml here"), "{said}");
+}
+
+#[test]
 fn a_check_counts_all_tokens() {
     let dir = TestFolder::new(
         "[server]\ntokens = [\"one\", \"two\"]\n[[token]]\nname = \"three\"\ntoken = \"three\"\nrights = [\"publish\"]\n",

@@ -7,7 +7,7 @@ use super::config_args::ConfigArgs;
 use super::error::{CliError, Exit};
 use super::style::{OutputFormat, print_output};
 use crate::alerts::AlertSettings;
-use crate::config::{self, Config, ConfigError, ConfigProblem};
+use crate::config::{self, Config, ConfigError, ConfigProblem, DEFAULT_FILE};
 use crate::engine;
 use crate::export::check_target;
 use crate::plural::counted;
@@ -55,7 +55,12 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
         (OutputFormat::Text, Ok(config)) if faults.is_empty() => {
             let tokens = config.server.tokens.len() + config.tokens.len();
             let (feeds, tokens) = (counted(config.feeds.len(), "feed"), counted(tokens, "token"));
-            format!("the configuration is valid: {feeds}, {tokens}\n")
+            match config.files.is_empty() {
+                true => {
+                    format!("there is no {DEFAULT_FILE} here: a server runs with the defaults, {feeds}\n")
+                }
+                false => format!("the configuration is valid: {feeds}, {tokens}\n"),
+            }
         }
         (OutputFormat::Text, Ok(_)) => return Err(CliError::usage(faults.join("\n"))),
         (OutputFormat::Text, Err(_)) => return loaded.map(|_| Exit::Done).map_err(CliError::from),
