@@ -3,6 +3,7 @@
 mod deliveries;
 mod foreign;
 mod refusals;
+mod request_order;
 mod subscriptions;
 
 use std::io::{Read as _, Write as _};

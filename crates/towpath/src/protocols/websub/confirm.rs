@@ -12,7 +12,7 @@ use crate::protocols::websub::request::{SubscribeError, removal_reason};
 use crate::protocols::websub::state::HubState;
 use crate::protocols::websub::stored;
 
-/// Stores the result of a confirmed request.
+/// Stores the result of a confirmed request, unless that of a later one is stored already.
 pub(super) async fn apply_confirmed(
     engine: &Arc<Engine>,
     pending: &PendingVerification,
@@ -20,14 +20,24 @@ pub(super) async fn apply_confirmed(
     address: Option<AddressBlock>,
 ) -> Result<(), SubscribeError> {
     let id = pending.id;
+    let turn = pending.ticket.turn().await.ok_or(SubscribeError::Overridden)?;
+    let hub = HubState::of(engine);
+    if let Some(renewed) = &pending.renews
+        // Another node may have changed it.
+        && hub.subscribers.lock().get(id).is_some_and(|known| known.subscription != renewed.subscription)
+    {
+        return Err(SubscribeError::Overridden);
+    }
     match pending.request.form.mode {
-        Mode::Subscribe => begin(engine, pending, ends, address).await,
+        Mode::Subscribe => begin(engine, pending, ends, address).await?,
         Mode::Unsubscribe => {
             // Removed here at once, so that no further delivery begins.
-            HubState::of(engine).remove(id);
-            stored::delete(engine.store.as_ref(), id, Vec::new()).await.map_err(SubscribeError::from)
+            hub.remove(id);
+            stored::delete(engine.store.as_ref(), id, Vec::new()).await?;
         }
     }
+    turn.finish();
+    Ok(())
 }
 
 async fn begin(

@@ -14,7 +14,9 @@ use towpath_proto::push::websub::dispatch::SubscriptionId;
 use towpath_proto::push::websub::verification_queue::{VerificationLimits, VerificationQueue};
 use towpath_proto::push::websub::verify::IntentVerification;
 
+use crate::protocols::websub::order::{RequestOrder, RequestTicket};
 use crate::protocols::websub::request::{SubscribeError, SubscribeRequest};
+use crate::protocols::websub::state::VerifiedSubscriber;
 
 /// Returns the present, by both clocks. Timers run on monotonic time, dates are stored.
 pub(super) fn now() -> Now {
@@ -26,6 +28,9 @@ pub(super) struct PendingVerification {
     pub(super) request: SubscribeRequest,
     pub(super) lease: Duration,
     pub(super) id: SubscriptionId,
+    pub(super) ticket: RequestTicket,
+    /// Subscription that the hub renews by itself.
+    pub(super) renews: Option<Arc<VerifiedSubscriber>>,
     pub(super) verification: IntentVerification,
     /// Client that waits for the result.
     pub(super) done: Option<oneshot::Sender<Result<(), SubscribeError>>>,
@@ -45,6 +50,7 @@ pub(super) enum VerificationJob {
 /// Verifications of this node.
 pub(super) struct Verifier {
     pub(super) queue: Arc<Mutex<TimedQueue>>,
+    pub(super) order: RequestOrder,
     /// Wakes the timer when an earlier time has been set.
     pub(super) wake: Arc<Notify>,
     calls: CallbackOptions,
@@ -61,7 +67,13 @@ pub(super) struct TimedQueue {
 impl Verifier {
     pub(super) fn new(limits: VerificationLimits, calls: CallbackOptions) -> Self {
         let queue = TimedQueue { jobs: VerificationQueue::new(limits), has_timer: false };
-        Self { queue: Arc::new(Mutex::new(queue)), wake: Arc::default(), calls, client: OnceLock::new() }
+        Self {
+            queue: Arc::new(Mutex::new(queue)),
+            order: RequestOrder::default(),
+            wake: Arc::default(),
+            calls,
+            client: OnceLock::new(),
+        }
     }
 
     /// Returns the HTTP client, which counts each connection against the budget of its address. The first call says

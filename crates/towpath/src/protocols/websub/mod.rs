@@ -10,6 +10,7 @@ mod deliver;
 mod ended;
 mod jobs;
 mod load;
+mod order;
 mod page;
 pub(crate) mod pings;
 mod remote;

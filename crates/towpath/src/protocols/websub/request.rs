@@ -37,6 +37,9 @@ pub enum SubscribeError {
     /// The subscriber, verified synchronously, did not confirm.
     #[error("not verified: {0}")]
     NotVerified(String),
+    /// A later request for the subscription was confirmed first.
+    #[error("not applied: a later request for this subscription was confirmed first")]
+    Overridden,
     /// The feed was removed while the subscriber was asked.
     #[error("{0}")]
     Gone(String),

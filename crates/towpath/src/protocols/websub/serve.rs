@@ -119,7 +119,7 @@ impl From<SubscribeError> for RouteError {
                 Self::busy(error.to_string())
             }
             // 409, as PubSubHubbub 0.3 answers a failed synchronous verification.
-            SubscribeError::NotVerified(_) => Self::conflict(error.to_string()),
+            SubscribeError::NotVerified(_) | SubscribeError::Overridden => Self::conflict(error.to_string()),
             SubscribeError::Store(error) => error.into(),
             SubscribeError::Setup(_) => Self::internal(error.to_string()),
         }

@@ -182,6 +182,9 @@ async fn save(
         let form = &pending.request.form;
         notify_denial(engine, denial(&form.callback, &form.topic, &error.to_string()));
     }
+    if let Err(error @ SubscribeError::Overridden) = &done {
+        tracing::debug!(callback = pending.request.form.callback, %error, "a confirmed request is dropped");
+    }
     match done {
         // The subscriber has confirmed and relies on it, so storing is tried until it works.
         Err(SubscribeError::Store(error))
