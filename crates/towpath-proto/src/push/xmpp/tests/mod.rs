@@ -4,6 +4,7 @@
 
 mod check;
 mod limits;
+mod replies;
 mod simulation;
 
 use jiff::SignedDuration;

@@ -6,6 +6,7 @@ pub mod lifecycle;
 pub mod log_reset;
 pub mod node;
 pub mod pubsub;
+pub mod reply;
 pub mod rsm;
 pub mod session;
 pub mod shim;

@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::lifecycle::Incoming;
 use super::lifecycle::{StreamLifecycle, StreamTimer, closing_tags, stream_error};
+use super::reply::reply;
 use super::stanza::{Element, write_attribute};
 use super::stream::{Received, StreamLimits, StreamReader};
 use super::{error, jid, ns};
@@ -232,7 +233,10 @@ impl ClientSession {
                 );
             }
             Received::Closed => self.end(now, "", "the server closed the stream".into()),
-            Received::Stanza(stanza) if self.lifecycle.is_ready() => return Some(Incoming::Stanza(stanza)),
+            Received::Stanza(stanza) if self.lifecycle.is_ready() => match reply(&stanza) {
+                Some(reply) => self.send(&reply),
+                None => return Some(Incoming::Stanza(stanza)),
+            },
             Received::TooLarge(stanza) if self.lifecycle.is_ready() => {
                 return Some(Incoming::TooLarge(stanza));
             }
