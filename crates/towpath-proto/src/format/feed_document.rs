@@ -66,7 +66,7 @@ pub struct FeedDocument {
     /// Cursors of a Smart Feed's range.
     pub smart: SmartHead,
     /// Parts that were skipped as malformed, such as dates, or entries without an id. Each names its
-    /// position.
+    /// position. Those of items that were left out come first.
     pub problems: Vec<String>,
     /// Numbers of all problems, beyond the listed ones too.
     pub counts: ProblemCounts,

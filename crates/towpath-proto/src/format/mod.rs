@@ -31,7 +31,7 @@ mod paging;
 pub mod peek;
 mod position;
 mod preface;
-mod problems;
+pub(crate) mod problems;
 mod read;
 pub mod rss;
 pub mod sniff;

@@ -90,9 +90,9 @@ pub fn read(bytes: &[u8], options: &ReadOptions) -> Result<FeedDocument, FormatE
     if options.fill {
         fill::fill(&mut feed.items);
     }
-    feed.counts.warnings += problems.len();
-    problems.append(&mut feed.problems);
-    feed.problems = problems;
+    let mut of_encoding = Problems::default();
+    problems.into_iter().for_each(|text| of_encoding.warn(|| text));
+    prepend_problems(&mut feed, of_encoding);
     Ok(feed)
 }
 
@@ -150,7 +150,7 @@ fn xml_or_repaired(text: &str, options: &ReadOptions, budget: Budget) -> Result<
     }
 }
 
-/// Puts the warnings of a repair before the other problems of a document.
+/// Puts the warnings of an earlier step before those of the document.
 fn prepend_problems(feed: &mut FeedDocument, mut problems: Problems) {
     problems.append((std::mem::take(&mut feed.problems), feed.counts));
     (feed.problems, feed.counts) = problems.into_parts();

@@ -380,3 +380,21 @@ fn not_modified_without_a_condition_is_a_failure() {
     let result = drive(&mut follower, &mut start(), start(), |_| Some(SiteResponse::status(304)));
     assert!(matches!(&result.failed[..], [only] if only.contains("304")), "{:?}", result.failed);
 }
+
+/// A JSON Feed item needs an id (JSON Feed 1.1, "Items"). One that has none is missing, and named.
+#[test]
+fn an_item_without_an_id_is_missing() {
+    let feed = |items: &str| {
+        let version = r#""version": "https://jsonfeed.org/version/1.1""#;
+        site(&[(FEED, format!(r#"{{{version}, "title": "t", "items": [{items}]}}"#))])
+    };
+    let result =
+        follow(FEED, None, &feed(r#"{"id": "a", "date_published": "soon"}, {"title": "t"}, {"id": "b"}"#));
+    assert_eq!(result.changes.len(), 2);
+    let text = "item 2: an item without id and url was left out (and 1 more)";
+    assert_eq!(result.incomplete, [format!("{FEED}: {text}")]);
+    // A malformed date loses no item.
+    let result = follow(FEED, None, &feed(r#"{"id": "a", "date_published": "soon"}"#));
+    assert!(result.warnings.iter().any(|text| text.contains("is not a date")), "{:?}", result.warnings);
+    assert_eq!(result.incomplete, [""; 0]);
+}

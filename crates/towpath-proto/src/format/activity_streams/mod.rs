@@ -8,7 +8,7 @@
 mod read;
 mod write;
 
-pub use read::{ReadObject, read_object};
+pub use read::{ObjectError, ReadObject, read_object};
 pub use write::ActivityObject;
 
 #[cfg(test)]

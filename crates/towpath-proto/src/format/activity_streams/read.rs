@@ -24,15 +24,34 @@ pub struct ReadObject {
     pub cursor: Option<String>,
 }
 
+/// Error of an object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectError {
+    /// The value is not an object.
+    #[error("is not an object")]
+    NotObject,
+    /// The object has no id.
+    #[error("has no id")]
+    NoId,
+    /// A member that towpath writes is malformed.
+    #[error("{0}")]
+    Member(String),
+}
+
 /// Parses an object. An activity is read as its object, with the activity's id.
 ///
 /// Members without a field in [`Item`] are stored in `extra` under `"activity_streams"`. Malformed dates are
-/// ignored. The error describes the problem.
-pub fn read_object(value: Value) -> Result<ReadObject, String> {
-    let Value::Object(mut members) = value else { return Err("is not an object".into()) };
+/// ignored.
+///
+/// # Errors
+///
+/// [`ObjectError`].
+pub fn read_object(value: Value) -> Result<ReadObject, ObjectError> {
+    let Value::Object(mut members) = value else { return Err(ObjectError::NotObject) };
     let beside = match members.remove("towpath") {
         Some(value) => {
-            Some(serde_json::from_value::<TowpathMember>(value).map_err(|e| format!("towpath: {e}"))?)
+            let read = serde_json::from_value::<TowpathMember>(value);
+            Some(read.map_err(|e| ObjectError::Member(format!("towpath: {e}")))?)
         }
         None => None,
     };
@@ -42,7 +61,7 @@ pub fn read_object(value: Value) -> Result<ReadObject, String> {
     let id = match members.remove("id") {
         Some(Value::String(id)) => id,
         Some(Value::Number(id)) => id.to_string(),
-        _ => return Err("has no id".into()),
+        _ => return Err(ObjectError::NoId),
     };
     if foreign && let Some(Value::Object(object)) = members.remove("object") {
         // The activity's own members take precedence.
@@ -96,10 +115,11 @@ fn take_time(members: &mut Map<String, Value>, name: &str) -> Option<Timestamp> 
     take_text(members, name)?.parse().ok()
 }
 
-fn read_content(text: Option<String>, beside: &TowpathMember<'_>) -> Result<Option<Content>, String> {
+fn read_content(text: Option<String>, beside: &TowpathMember<'_>) -> Result<Option<Content>, ObjectError> {
     let media_type = beside.content_type.as_deref().unwrap_or("text/html").to_owned();
     if let Some(base64) = &beside.content_base64 {
-        let bytes = STANDARD.decode(base64).map_err(|e| format!("content_base64: {e}"))?;
+        let decoded = STANDARD.decode(base64);
+        let bytes = decoded.map_err(|e| ObjectError::Member(format!("content_base64: {e}")))?;
         return Ok(Some(Content::new(media_type, bytes)));
     }
     let Some(text) = text else { return Ok(None) };

@@ -107,7 +107,7 @@ fn an_activity_is_read_as_its_object() {
 
 #[test]
 fn what_is_no_object_says_why() {
-    let error = |text: &str| read_object(serde_json::from_str(text).unwrap()).unwrap_err();
+    let error = |text: &str| read_object(serde_json::from_str(text).unwrap()).unwrap_err().to_string();
     assert_eq!(error("[]"), "is not an object");
     assert_eq!(error("{}"), "has no id");
     assert_eq!(error(r#"{"id": null}"#), "has no id");

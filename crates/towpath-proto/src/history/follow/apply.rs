@@ -56,7 +56,7 @@ impl HistoryFollower {
         seq: DocumentSeq,
         listing: Listing,
     ) {
-        self.warn_about_problems(position, &document.problems);
+        self.report_problems(position, &document);
         let mut deleted = Vec::new();
         if listing == Listing::Complete {
             let ids: HashSet<&str> = document.versions.iter().map(|v| v.item.id.as_str()).collect();
@@ -207,17 +207,18 @@ impl HistoryFollower {
         }
     }
 
-    fn warn_about_problems(&mut self, url: &str, problems: &[String]) {
-        let Some(first) = problems.first() else { return };
-        let more = match problems.len() - 1 {
+    fn report_problems(&mut self, url: &str, document: &DocumentContents) {
+        let Some(first) = document.problems.first() else { return };
+        let more = match document.problems.len() - 1 {
             0 => String::new(),
             more => format!(" (and {more} more)"),
         };
         let text = format!("{url}: {first}{more}");
         // The newest document is read at every poll: a lasting problem would fill the log.
         if text != self.last_problem {
-            self.events.push_back(Event::Warning(text.clone()));
-            self.last_problem = text;
+            self.last_problem.clone_from(&text);
+            let is_left_out = document.left_out > 0;
+            self.events.push_back(if is_left_out { Event::Incomplete(text) } else { Event::Warning(text) });
         }
     }
 }

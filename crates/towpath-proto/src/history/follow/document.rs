@@ -48,8 +48,10 @@ pub(super) struct DocumentContents {
     pub(super) ttl: Option<u64>,
     /// The last version of each entry, the oldest first as far as dates show.
     pub(super) versions: Vec<EntryVersion>,
-    /// Parts that were skipped.
+    /// Parts that were skipped, items first.
     pub(super) problems: Vec<String>,
+    /// Number of items that were left out.
+    pub(super) left_out: usize,
     updated: Option<Timestamp>,
 }
 
@@ -84,7 +86,7 @@ impl DocumentContents {
             versions.sort_by_key(EntryVersion::time);
         }
         let (is_archive, current) = (feed.archive, feed.link(CURRENT).map(str::to_owned));
-        let (updated, problems) = (feed.updated, feed.problems);
+        let (updated, problems, left_out) = (feed.updated, feed.problems, feed.counts.left_out);
         let ttl = feed.ttl.map(|minutes| u64::from(minutes) * 60);
         Ok(Self {
             predecessor,
@@ -95,6 +97,7 @@ impl DocumentContents {
             ttl,
             versions: last_of_each(versions),
             problems,
+            left_out,
             updated,
         })
     }
@@ -118,6 +121,7 @@ impl DocumentContents {
             ttl: None,
             versions: vec![EntryVersion::of(None, item)],
             problems: Vec::new(),
+            left_out: 0,
             updated: None,
         })
     }

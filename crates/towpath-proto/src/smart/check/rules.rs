@@ -52,7 +52,11 @@ pub(super) fn page(response: &SmartResponse, expected: PageFormat) -> Result<Col
         PageFormat::Json | PageFormat::Lines => Collection::from_json_within(&response.body, response.limits),
         PageFormat::Atom => Collection::from_atom_within(&response.body, &response.url, response.limits),
     };
-    page.map_err(|error| format!("{}: {error}", response.url))
+    let page = page.map_err(|error| format!("{}: {error}", response.url))?;
+    match page.problems.first().filter(|_| page.left_out > 0 && expected != PageFormat::Atom) {
+        Some(left_out) => Err(format!("{}: {left_out}", response.url)),
+        None => Ok(page),
+    }
 }
 
 /// Returns the rules that apply to one format only.

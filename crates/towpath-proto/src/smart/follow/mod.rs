@@ -278,7 +278,7 @@ impl SmartFollower {
 
     /// Begins after the latest item. An empty feed is followed from its beginning.
     fn begin_after(&mut self, now: Now, url: &str, page: Collection) {
-        if !page.items.is_empty() && page.last_cursor.is_none() {
+        if !page.is_empty() && page.last_cursor.is_none() {
             return self.fail(now, None, no_cursor(url));
         }
         self.failures = 0;
@@ -301,7 +301,7 @@ impl SmartFollower {
         let since = page.last_cursor.clone().map(|cursor| PositionSpec::Cursor(cursor).to_string());
         let advanced = since.is_some() && since != self.state.since;
         // Items without progress would be delivered again and again, as fast as the publisher responds.
-        if !page.items.is_empty() && !advanced {
+        if !page.is_empty() && !advanced {
             let error = match page.last_cursor {
                 None => no_cursor(&sent.url),
                 Some(cursor) => {
@@ -354,8 +354,10 @@ impl SmartFollower {
 
     /// Delivers a page: its problems and its items.
     fn deliver_page(&mut self, url: &str, page: Collection) {
-        for problem in &page.problems {
-            self.events.push_back(Event::Warning(format!("{url}: {problem}")));
+        for (index, problem) in page.problems.iter().enumerate() {
+            let text = format!("{url}: {problem}");
+            let is_left_out = index < page.left_out;
+            self.events.push_back(if is_left_out { Event::Incomplete(text) } else { Event::Warning(text) });
         }
         self.deliver_items(page);
     }

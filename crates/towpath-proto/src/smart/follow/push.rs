@@ -105,7 +105,7 @@ impl SmartFollower {
             return PushResult::Old;
         }
         // Only a page that follows the position directly is safe. Everything else is pulled.
-        if !self.is_at_rest() || previous != self.state.since || last.is_none() || page.items.is_empty() {
+        if !self.is_at_rest() || previous != self.state.since || last.is_none() || page.is_empty() {
             self.pull_now();
             return PushResult::Gap;
         }

@@ -35,8 +35,8 @@ impl Collection {
         }));
         let smart = feed.smart;
         let SmartHead { total, last_cursor, prev_cursor } = smart;
-        let problems = feed.problems;
-        Ok(Self { items, last_cursor, prev_cursor, total, count: None, url, next, problems })
+        let (problems, left_out) = (feed.problems, feed.counts.left_out);
+        Ok(Self { items, last_cursor, prev_cursor, total, count: None, url, next, problems, left_out })
     }
 }
 

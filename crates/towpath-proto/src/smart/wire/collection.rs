@@ -3,11 +3,12 @@
 use serde_json::{Map, Value};
 
 use crate::format::FormatError;
-use crate::format::activity_streams::{ReadObject, read_object};
+use crate::format::activity_streams::{ObjectError, ReadObject, read_object};
 use crate::format::budget::Budget;
 use crate::format::json::Base;
 use crate::format::json_list::{ListDocument, ListMember, ListReader, read_list};
 use crate::format::limits::DocumentLimits;
+use crate::format::problems::Problems;
 
 /// A page as the client reads it, from either format.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -26,8 +27,10 @@ pub struct Collection {
     pub url: Option<String>,
     /// `next`, rel=next.
     pub next: Option<String>,
-    /// Parts that could not be read and were skipped; each names its location.
+    /// Parts that could not be read and were skipped; each names its location. Items come first.
     pub problems: Vec<String>,
+    /// Number of items that were left out.
+    pub left_out: usize,
 }
 
 /// Error of parsing a body as a collection. The publisher's fault.
@@ -53,6 +56,11 @@ pub enum CollectionError {
 }
 
 impl Collection {
+    /// Returns `true` if the page has no items, not even some that were left out.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.left_out == 0
+    }
+
     /// Parses an ActivityStreams collection.
     ///
     /// Absent `items` mean an empty collection (JSON Activity Streams 1.0, section 2).
@@ -64,7 +72,7 @@ impl Collection {
     pub fn from_json_within(body: &[u8], limits: DocumentLimits) -> Result<Self, CollectionError> {
         let json = std::str::from_utf8(body).map_err(|e| CollectionError::Json(e.to_string()))?;
         let budget = Budget::new(body.len(), limits);
-        let mut reader = ObjectReader { base: Base::new(None, budget), items: Vec::new(), failed: None };
+        let mut reader = ObjectReader::new(Base::new(None, budget));
         let read = read_list(json, &mut reader);
         if let Some(error) = reader.failed {
             return Err(error);
@@ -83,6 +91,7 @@ impl Collection {
             }
             ListMember::Other(_) => return Err(CollectionError::Form("items is not an array")),
         }
+        let (problems, counts) = reader.problems.into_parts();
         let number = |name: &str| members.get(name).and_then(Value::as_u64);
         Ok(Self {
             last_cursor: text(&members, "last_cursor"),
@@ -92,7 +101,8 @@ impl Collection {
             url: text(&members, "url"),
             next: text(&members, "next"),
             items: reader.items,
-            problems: Vec::new(),
+            problems,
+            left_out: counts.left_out,
         })
     }
 }
@@ -101,7 +111,14 @@ impl Collection {
 struct ObjectReader {
     base: Base,
     items: Vec<ReadObject>,
+    problems: Problems,
     failed: Option<CollectionError>,
+}
+
+impl ObjectReader {
+    fn new(base: Base) -> Self {
+        Self { base, items: Vec::new(), problems: Problems::default(), failed: None }
+    }
 }
 
 impl ListReader for ObjectReader {
@@ -110,11 +127,19 @@ impl ListReader for ObjectReader {
     }
 
     fn read_item(&mut self, index: usize, item: Value) -> Result<(), FormatError> {
-        // One malformed item fails the page: the cursor would move past a skipped one.
-        let read = read_object(item).map_err(|reason| {
-            self.failed.get_or_insert(CollectionError::Item { index, reason: reason.clone() });
-            FormatError::Unknown(reason)
-        })?;
+        let read = match read_object(item) {
+            Ok(read) => read,
+            // No feed can hold it. A page that failed would be asked for again for ever.
+            Err(reason @ (ObjectError::NotObject | ObjectError::NoId)) => {
+                self.problems.leave_out(|| format!("item {} is left out: it {reason}", index + 1));
+                return Ok(());
+            }
+            // A newer version may be able to read it, so the cursor must not move past it.
+            Err(ObjectError::Member(reason)) => {
+                self.failed.get_or_insert(CollectionError::Item { index, reason: reason.clone() });
+                return Err(FormatError::Unknown(reason));
+            }
+        };
         self.base.budget.item(&read.item)?;
         self.items.push(read);
         Ok(())
@@ -122,6 +147,7 @@ impl ListReader for ObjectReader {
 
     fn restart(&mut self) {
         self.items.clear();
+        self.problems = Problems::default();
     }
 }
 
@@ -162,10 +188,28 @@ mod tests {
         assert!(error("[]").contains("not an object"));
         assert!(error("{}").contains("neither items nor url"));
         assert!(error(r#"{"items": {}}"#).contains("not an array"));
-        assert_eq!(error(r#"{"items": [{"id": "a"}, 5]}"#), "item 1 is not an object");
+        let own = error(r#"{"items": [{"id": "a"}, {"id": "b", "towpath": 5}]}"#);
+        assert!(own.starts_with("item 1 towpath: "), "{own}");
         assert!(error(&"[".repeat(100_000)).contains("recursion"));
         let empty = Collection::from_json(br#"{"items": null, "url": "u"}"#).unwrap();
         assert_eq!((empty.items.len(), empty.url.as_deref()), (0, Some("u")));
+    }
+
+    /// "All items have a unique id within a feed". The others are read.
+    #[test]
+    fn items_without_an_id_are_left_out() {
+        let body =
+            br#"{"items": [{"id": "a"}, 5, {"title": "t"}, {"id": null}, {"id": "b"}], "last_cursor": "c"}"#;
+        let page = Collection::from_json(body).unwrap();
+        assert_eq!(page.items.iter().map(|read| &read.item.id[..]).collect::<Vec<_>>(), ["a", "b"]);
+        let problems = [
+            "2 is left out: it is not an object",
+            "3 is left out: it has no id",
+            "4 is left out: it has no id",
+        ];
+        assert_eq!((page.problems, page.left_out), (problems.map(|text| format!("item {text}")).to_vec(), 3));
+        let page = Collection::from_json(br#"{"items": [{}], "last_cursor": "c"}"#).unwrap();
+        assert!(page.items.is_empty() && !page.is_empty());
     }
 
     proptest::proptest! {

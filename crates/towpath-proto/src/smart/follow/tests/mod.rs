@@ -290,7 +290,9 @@ fn broken_pages_are_errors() {
     let cases = [
         ("{", "not JSON"),
         (r#"{"items": [{"id": "a"}]}"#, "no cursor for the last"),
-        (r#"{"items": [{"id": "a"}, {}], "last_cursor": "x"}"#, "item 1 has no id"),
+        (r#"{"items": [{"id": "a"}, {"id": "b", "towpath": 5}], "last_cursor": "x"}"#, "item 1 towpath"),
+        // Nothing would move on, as with items.
+        (r#"{"items": [{}]}"#, "no cursor for the last"),
         ("<feed", "not JSON"),
         ("<!doctype html><title>Sign in</title>", "an HTML page (no content type), which begins \"Sign in\""),
     ];

@@ -128,3 +128,29 @@ fn redirects_that_lose_everything_end() {
     let [Event::Failed(FollowError::Protocol { reason, .. })] = &said[..] else { panic!("{said:?}") };
     assert!(reason.contains("redirects lose"), "{reason}");
 }
+
+/// "All items have a unique id within a feed". An item without one is named; the follower goes on after it.
+#[test]
+fn an_item_without_an_id_is_left_out() {
+    let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, true).unwrap();
+    let body = r#"{"items": [{"id": "a"}, {"title": "t"}, "text", {"id": "b"}], "last_cursor": "x"}"#;
+    let mut said = Vec::new();
+    for (asked, body) in [("order=modified&max", body), ("since=cursor%3Ax", r#"{"items": [], "url": "u"}"#)]
+    {
+        let request = follower.poll_request(Now::simulated(time(0))).unwrap();
+        assert!(request.url.contains(asked), "{}", request.url);
+        answer_from(&request.url, &mut follower, time(0), &request, &http::Response::new(body.into()));
+        while let Some(event) = follower.poll_event() {
+            match event {
+                Event::Change(change) => said.push(change.item.id),
+                Event::Incomplete(text) => said.push(text.split_once(": ").unwrap().1.to_owned()),
+                Event::Checkpoint(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let left_out =
+        ["item 2 is left out: it has no id", "item 3 is left out: it is not an object"].map(str::to_owned);
+    assert_eq!(said, [&left_out[..], &["a".to_owned(), "b".to_owned()]].concat());
+    assert!(follower.is_finished());
+}
