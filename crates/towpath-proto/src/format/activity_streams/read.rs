@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::write::{TowpathMember, is_html};
-use crate::format::html;
+use crate::format::{date, html};
 use crate::item::{Author, Content, Item};
 
 /// Parsed object.
@@ -63,11 +63,12 @@ pub fn read_object(value: Value) -> Result<ReadObject, ObjectError> {
         Some(Value::Number(id)) => id.to_string(),
         _ => return Err(ObjectError::NoId),
     };
+    let is_activity = members.get("object").is_some_and(|object| !object.is_null());
     if foreign && let Some(Value::Object(object)) = members.remove("object") {
         // The activity's own members take precedence.
         members = object.into_iter().filter(|(name, _)| name != "id").chain(members).collect();
     }
-    let deleted = is_deleted(&members);
+    let deleted = is_deleted(&members, is_activity);
     members.remove("deleted");
     let (published, updated) = (take_time(&mut members, "published"), take_time(&mut members, "updated"));
     let mut item = Item {
@@ -92,13 +93,16 @@ pub fn read_object(value: Value) -> Result<ReadObject, ObjectError> {
 }
 
 /// Returns `true` for `"deleted": true`, a deletion time, or a type or verb that means deletion.
-fn is_deleted(members: &Map<String, Value>) -> bool {
+fn is_deleted(members: &Map<String, Value>, is_activity: bool) -> bool {
     let is = |name: &str, value: &str| members.get(name).is_some_and(|has| has == value);
-    let deleted = members.get("deleted");
-    // The deletion may be a flag, or the time of it.
-    deleted.is_some_and(|deleted| deleted == true || deleted.is_string())
-        || is("objectType", "tombstone")
-        || is("verb", "delete")
+    let flag = match members.get("deleted") {
+        // The deletion may be a flag, or the time of it.
+        Some(Value::String(text)) => text == "true" || date::parse(text).is_some(),
+        Some(flag) => flag == true,
+        None => false,
+    };
+    // An activity with that verb tells that somebody deleted its object (JSON Activity Streams 1.0, 3.2): it is an item.
+    flag || is("objectType", "tombstone") || (is("verb", "delete") && !is_activity)
 }
 
 fn take_text(members: &mut Map<String, Value>, name: &str) -> Option<String> {

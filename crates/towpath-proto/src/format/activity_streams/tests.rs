@@ -105,6 +105,31 @@ fn an_activity_is_read_as_its_object() {
     );
 }
 
+/// Section 3.2: the verb "Identifies the action that the activity describes", here the deletion of its object.
+#[test]
+fn an_activity_about_a_deletion_is_not_deleted() {
+    let object = serde_json::json!({"objectType": "photo", "displayName": "My cat"});
+    let is_deleted = |members: Value| {
+        let mut value = serde_json::json!({"id": "act-1"});
+        value.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        read_object(value).unwrap().deleted
+    };
+    assert!(!is_deleted(serde_json::json!({"verb": "delete", "object": object})));
+    assert!(is_deleted(serde_json::json!({"verb": "delete", "object": object, "deleted": true})));
+    for deleted in [
+        serde_json::json!({"verb": "delete"}),
+        serde_json::json!({"verb": "delete", "object": null}),
+        serde_json::json!({"deleted": "true"}),
+        serde_json::json!({"deleted": "2020-01-01T00:00:00Z"}),
+        serde_json::json!({"objectType": "tombstone"}),
+    ] {
+        assert!(is_deleted(deleted.clone()), "{deleted}");
+    }
+    for kept in [serde_json::json!("false"), serde_json::json!(""), serde_json::json!(false), Value::Null] {
+        assert!(!is_deleted(serde_json::json!({"deleted": kept})), "{kept}");
+    }
+}
+
 #[test]
 fn what_is_no_object_says_why() {
     let error = |text: &str| read_object(serde_json::from_str(text).unwrap()).unwrap_err().to_string();
