@@ -26,6 +26,7 @@ use crate::push::xmpp::wire::uri::NodeUri;
 use crate::push::xmpp::wire::{error, jid, ns};
 use crate::smart::follow::SmartFollower;
 use crate::smart::push::PullTarget;
+use crate::smart::spec::FeedOrder;
 use crate::smart::wire::Collection;
 
 /// Time without a push after which the node is pulled anyway.
@@ -79,6 +80,10 @@ impl NodeFollower {
         jid: &str,
         authenticate: Box<dyn Authenticate>,
     ) -> Result<Self, FollowError> {
+        let order = uri.order().filter(|order| *order != FeedOrder::MODIFIED && state.is_none());
+        let warning = order.map(|order| {
+            Event::Warning(format!("{uri}: not every change appears in order={order}; follow order=modified"))
+        });
         let mut smart = SmartFollower::over(uri.to_string(), from, state, mode)?;
         smart.set_pace(Some(UNSUBSCRIBED));
         let resource = jid::resource(jid).unwrap_or("towpath");
@@ -90,7 +95,7 @@ impl NodeFollower {
             asked: None,
             subscribed: SubscribeState::No(Monotonic::ORIGIN),
             stream: String::new(),
-            events: VecDeque::new(),
+            events: warning.into_iter().collect(),
             folder: None,
             is_over: false,
         })

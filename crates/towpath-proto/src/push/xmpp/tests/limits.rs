@@ -4,6 +4,7 @@ use super::simulation::{ALICE, PlainPassword, SERVICE, follower};
 use crate::follow::{Checker as _, Event, FollowMode, Follower as _, Now, ReadLimits};
 use crate::format::xml::ATOM;
 use crate::push::xmpp::check::NodeChecker;
+use crate::push::xmpp::follow::NodeFollower;
 use crate::push::xmpp::wire::session::{ConnectionPrivacy, OverXmpp};
 use crate::push::xmpp::wire::uri::NodeUri;
 use crate::smart::tests::time;
@@ -96,4 +97,29 @@ fn a_check_names_the_limit() {
     assert!(check.failure().is_none());
     let named = |finding: &crate::report::Finding| finding.detail.contains("(limit: max_mib)");
     assert!(check.report().findings.iter().any(named), "{:?}", check.report());
+}
+
+/// "Updates/Synchronization via Push": a client that synchronises follows the order by modified time.
+#[test]
+fn a_node_without_all_changes_is_followed_with_a_warning() {
+    let warning = |node: &str, state: Option<serde_json::Value>| {
+        let uri = NodeUri { service: SERVICE.into(), node: node.into() };
+        let from = crate::follow::StartFrom::Beginning;
+        let mut follower =
+            NodeFollower::new(&uri, &from, state, false, ALICE, Box::new(PlainPassword)).unwrap();
+        follower.poll_event()
+    };
+    for node in ["n?order=created", "n?a=b&order=-modified"] {
+        let Some(Event::Warning(text)) = warning(node, None) else { panic!("no warning: {node}") };
+        assert!(text.contains("not every change appears in order="), "{text}");
+        // It was told when the follow began.
+        let url = NodeUri { service: SERVICE.into(), node: node.into() }.to_string();
+        assert_eq!(
+            warning(node, Some(serde_json::json!({"protocol": "smart", "url": url, "since": null}))),
+            None
+        );
+    }
+    for node in ["n", "n?order=modified", "order=created", "n?order=other"] {
+        assert_eq!(warning(node, None), None, "{node}");
+    }
 }

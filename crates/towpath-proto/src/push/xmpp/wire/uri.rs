@@ -3,6 +3,7 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::jid;
+use crate::smart::spec::FeedOrder;
 
 /// Characters that stay unencoded in a node name, and in an address.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -36,6 +37,12 @@ impl NodeUri {
         let node =
             node.ok_or("it names no node, as xmpp:feeds.example.com?;node=kev%3Forder%3Dmodified does")?;
         Ok(Self { service, node })
+    }
+
+    /// Returns the order that the node's name asks for ("XMPP Pull/Push": "a query string-like format").
+    pub fn order(&self) -> Option<FeedOrder> {
+        let (_, query) = self.node.split_once('?')?;
+        query.split('&').find_map(|pair| FeedOrder::parse(pair.strip_prefix("order=")?))
     }
 }
 
