@@ -309,3 +309,74 @@ fn finding_an_entry_point_pages_before_that_of_the_last_change_are_no_gap() {
     publisher.cleanup = Cleanup { first_page: 5, gone_below: 5 };
     assert!(from_index(&publisher).incomplete[0].contains("not old enough"));
 }
+
+/// Reads a snapshot until the response to its `last` request, which `way` cuts short.
+fn interrupted(publisher: &MemoryPublisher, last: usize, way: ResponseDelivery) -> RecordingConsumer {
+    let mut consumer = RecordingConsumer::default();
+    let mut follower = consumer.follower(BASE, StartFrom::Beginning, options(1));
+    let mut number = 0;
+    consumer.drive(&mut follower, time(100), |request| {
+        number += 1;
+        (publisher.answer(request), if number < last { ResponseDelivery::Pieces(50) } else { way })
+    });
+    consumer
+}
+
+/// Nothing tells which items of the first snapshot were deleted before the second one was made.
+#[test]
+fn another_snapshot_voids_the_delivered_part_of_the_one_before() {
+    let first = publisher();
+    let mut second = publisher();
+    second.append(Op::Delete, Item::new("0"), time(8));
+    second.make_snapshot("another", time(9), PageLimits { bytes: 1000, entities: 2 });
+    for (last, way, told) in [
+        (3, ResponseDelivery::Lost, 2),
+        // Entities of half a page are delivered, too: a destination may keep them.
+        (2, ResponseDelivery::Cut(250), 1),
+        (2, ResponseDelivery::Lost, 0),
+    ] {
+        let mut consumer = interrupted(&first, last, way);
+        assert_eq!(consumer.told.len(), told);
+        // The same snapshot goes on.
+        let mut same = RecordingConsumer { state: consumer.state.clone(), ..RecordingConsumer::default() };
+        let mut follower = same.follower(BASE, StartFrom::Beginning, options(1));
+        same.drive(&mut follower, time(100), |r| (first.answer(r), ResponseDelivery::Pieces(50)));
+        same.assert_calm();
+        consumer.failed.clear();
+        consumer.told.clear();
+        let mut follower = consumer.follower(BASE, StartFrom::Beginning, options(1));
+        consumer.drive(&mut follower, time(100), |r| (second.answer(r), ResponseDelivery::Pieces(50)));
+        assert_eq!(consumer.resets.len(), usize::from(told > 0), "{told}: {:?}", consumer.resets);
+        assert!(consumer.resets.iter().all(|reason| reason.contains("snapshots/latest")));
+        assert!(
+            contents(&consumer).contains(&"world".to_owned())
+                && !contents(&consumer).contains(&"hello".to_owned())
+        );
+        consumer.resets.clear();
+        consumer.assert_calm();
+    }
+}
+
+/// The snapshot that a feed with retention names goes away while it is read.
+#[test]
+fn a_snapshot_that_goes_away_voids_its_delivered_part() {
+    let mut publisher = MemoryPublisher::of(2);
+    (0..12).for_each(|second| publisher.put(second));
+    publisher.seal();
+    publisher.make_snapshot("s", time(12), PageLimits { bytes: 1000, entities: 2 });
+    publisher.cleanup = Cleanup { first_page: 5, gone_below: 5 };
+    let mut consumer = RecordingConsumer::default();
+    for is_there in [true, false] {
+        let mut follower = consumer.follower(BASE, StartFrom::Beginning, once());
+        consumer.drive(&mut follower, time(100), |request| {
+            let is_last = request.url.ends_with("/s/pages/3");
+            (
+                publisher.answer(request),
+                if is_last { ResponseDelivery::Lost } else { ResponseDelivery::Pieces(50) },
+            )
+        });
+        assert_eq!(consumer.resets.len(), usize::from(!is_there), "{:?}", consumer.failed);
+        publisher.snapshot.clear();
+    }
+    assert_eq!(consumer.incomplete.len(), 1, "{:?}", consumer.incomplete);
+}

@@ -60,14 +60,19 @@ impl SnapshotReader {
     }
 
     /// Sets the index. Delivered pages of this snapshot are skipped; another snapshot is read from its start.
-    pub(super) fn set_index(&mut self, index: SnapshotIndex) {
+    ///
+    /// Returns true if entities of another snapshot were delivered.
+    pub(super) fn set_index(&mut self, index: SnapshotIndex) -> bool {
         // `latest` may have become another snapshot since the last run.
-        if self.checkpoint.id != index.id {
+        let is_other = self.checkpoint.id != index.id;
+        let is_replaced = is_other && !self.checkpoint.id.is_empty();
+        if is_other {
             self.checkpoint.id.clone_from(&index.id);
             self.checkpoint.done.clear();
         }
         self.waiting = (0..index.pages.len()).filter(|n| !self.checkpoint.is_done(*n as u64)).collect();
         self.index = Some(index);
+        is_replaced
     }
 
     /// Returns the next page to request, with at most `parallel` requests in flight.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::state::FollowStart;
 use super::{FollowPhase, ReplicationFollower};
-use crate::follow::{Event, FollowError, Now, RequestId, ResponseHead};
+use crate::follow::{Event, FeedReset, FollowError, Now, RequestId, ResponseHead};
 use crate::replication::wire::{Continuation, SnapshotIndex, floor_to_second};
 
 impl ReplicationFollower {
@@ -32,6 +32,9 @@ impl ReplicationFollower {
     /// Begins with the oldest page, because there is no snapshot of what was before it.
     fn begin_without_snapshot(&mut self, status: u16) {
         let Some(snapshot) = self.state.snapshot.take() else { return };
+        if !snapshot.id.is_empty() {
+            self.reset_snapshot(&snapshot.index, "its snapshot went away while it was read");
+        }
         let text = format!(
             "{}: its first pages were removed, and {} answers {status}: only what its pages still have is delivered",
             self.entry(),
@@ -41,6 +44,12 @@ impl ReplicationFollower {
         self.without_snapshot = true;
         self.requests.clear();
         self.begin();
+    }
+
+    /// Voids what a snapshot had, of which the rest cannot be read: nothing tells what was deleted since.
+    fn reset_snapshot(&mut self, index: &str, why: &str) {
+        let reason = format!("{index}: {why}, and what was deleted meanwhile is unknown: its items are void");
+        self.events.push_back(Event::Reset(FeedReset { feed: self.feed.clone(), reason }));
     }
 
     pub(super) fn snapshot_piece(&mut self, now: Now, id: RequestId, piece: Option<Bytes>) {
@@ -57,8 +66,17 @@ impl ReplicationFollower {
         let Some(url) = walk.page_url(id).map(str::to_owned) else { return };
         let is_end = piece.is_none();
         let events = &mut self.events;
+        let before = events.len();
         let mut deliver = |event| events.push_back(event);
         let result = walk.read_page(id, piece, &self.feed, &self.options, &mut deliver);
+        let known = self.state.snapshot.as_mut().filter(|known| known.id != walk.checkpoint.id);
+        if let Some(known) = known
+            && events.len() > before
+        {
+            // Before the first entity. If a crash comes now, another snapshot must void what this one had.
+            known.clone_from(&walk.checkpoint);
+            events.insert(before, Event::Checkpoint(self.state.to_json()));
+        }
         match result {
             Err(error) => {
                 self.snapshot_failed(now, id, FollowError::Protocol { url, reason: error.to_string() });
@@ -79,7 +97,10 @@ impl ReplicationFollower {
         let Some((_, body)) = walk.index_request.take() else { return };
         match SnapshotIndex::parse(&body) {
             Ok(index) => {
-                walk.set_index(index);
+                let url = walk.checkpoint.index.clone();
+                if walk.set_index(index) {
+                    self.reset_snapshot(&url, "another snapshot is there now");
+                }
                 self.continue_snapshot(now);
             }
             Err(error) => {

@@ -69,7 +69,7 @@ pub(super) struct EntityPosition {
 pub(super) struct SnapshotCheckpoint {
     /// URL of the index.
     pub(super) index: String,
-    /// Id of the snapshot; empty before the index was read.
+    /// Id of the snapshot; empty before its first entity was delivered.
     pub(super) id: String,
     /// Delivered pages, counted from 0, as ascending ranges of first and last.
     pub(super) done: Vec<(u64, u64)>,

@@ -304,6 +304,12 @@ impl Mirror {
         let span = crate::spans::span!("append", feed = %feed.id(), changes = changes.len());
         let appended = engine.store.append(feed.id(), expected, changes).instrument(span).await?;
         self.seq = appended.head.seq;
+    /// Records a problem beside the follow: notice() is synchronous, and saving must not delay the follower.
+    fn record_problem(&self, problem: String) {
+        let target = self.target.clone();
+        tokio::spawn(async move { target.record_problem(problem).await }.boxed());
+    }
+
         Ok(())
     }
 }
@@ -364,12 +370,13 @@ impl Output for Mirror {
             FollowNotice::Incomplete(text) => {
                 let problem = redact::text(&text);
                 tracing::error!(%feed, reason = problem, "items are missing");
-                let target = self.target.clone();
-                // notice() is synchronous, and saving must not delay the follower.
-                tokio::spawn(async move { target.record_problem(problem).await }.boxed());
+                self.record_problem(problem);
             }
             FollowNotice::Reset(text) => {
-                tracing::error!(%feed, reason = redact::text(&text), "the mirrored feed began anew");
+                let problem = redact::text(&text);
+                tracing::error!(%feed, reason = problem, "the mirrored feed began anew");
+                // Items that are gone stay in the mirror.
+                self.record_problem(problem);
             }
             FollowNotice::Failed(error) => {
                 tracing::warn!(%feed, error = redact::text(&error.to_string()), "cannot follow");
