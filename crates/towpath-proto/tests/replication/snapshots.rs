@@ -380,3 +380,35 @@ fn a_snapshot_that_goes_away_voids_its_delivered_part() {
     }
     assert_eq!(consumer.incomplete.len(), 1, "{:?}", consumer.incomplete);
 }
+
+/// A snapshot of a publisher without a feed is delivered once, and the next one in its place.
+#[test]
+fn a_snapshot_that_names_no_feed_is_delivered_once() {
+    let mut publisher = publisher();
+    let mut consumer = RecordingConsumer::default();
+    for (id, told, resets) in [("one", 6, 0), ("one", 0, 0), ("two", 6, 1), ("two", 0, 0)] {
+        publisher.make_snapshot(id, time(6), PageLimits { bytes: 1000, entities: 2 });
+        consumer.told.clear();
+        consumer.resets.clear();
+        let mut follower = consumer.follower(SNAPSHOT, StartFrom::Beginning, once());
+        consumer.drive(&mut follower, time(100), |request| {
+            let mut response = publisher.answer(request);
+            if request.url == SNAPSHOT && !response.body.is_empty() {
+                let mut index: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
+                index
+                    .as_object_mut()
+                    .unwrap()
+                    .retain(|name, _| ["id", "createdAt", "pages"].contains(&name.as_str()));
+                response.body = index.to_string().into();
+            }
+            (response, ResponseDelivery::Pieces(50))
+        });
+        assert_eq!(
+            (consumer.told.len().min(6), consumer.resets.len()),
+            (told, resets),
+            "{id}: {:?}",
+            consumer.failed
+        );
+        assert!(consumer.warnings.last().unwrap().contains("does not name the feed"));
+    }
+}

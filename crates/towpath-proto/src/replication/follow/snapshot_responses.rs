@@ -138,6 +138,7 @@ impl ReplicationFollower {
         }
         let Some(index) = walk.index.take() else { return };
         let is_own_url = walk.checkpoint.index == self.url;
+        let finished = walk.checkpoint.clone();
         self.state.snapshot = None;
         // Rounded down: the feed is followed from before the snapshot, so entities of that second are
         // delivered twice rather than lost.
@@ -151,8 +152,11 @@ impl ReplicationFollower {
             }
         };
         self.state.feed = self.state.feed.take().or(index.feed.filter(|_| is_own_url));
+        let has_no_feed = is_own_url && self.state.feed.is_none();
+        // The next run reads the index again: it has nothing new until another snapshot is there.
+        self.state.snapshot = Some(finished).filter(|_| has_no_feed);
         self.checkpoint();
-        if is_own_url && self.state.feed.is_none() {
+        if has_no_feed {
             let warning = format!("{}: the snapshot does not name the feed that continues from it", self.url);
             self.events.push_back(Event::Warning(warning));
             self.phase = FollowPhase::Idle;

@@ -15,7 +15,7 @@ pub(super) struct ReplicationFollowState {
     /// The last delivered entity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) position: Option<EntityPosition>,
-    /// The snapshot before the feed, until it is completely delivered.
+    /// The snapshot before the feed, until it is completely delivered. It stays if it names no feed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) snapshot: Option<SnapshotCheckpoint>,
     /// URL of the feed, if a snapshot's index named it.
