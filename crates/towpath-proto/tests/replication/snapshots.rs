@@ -2,7 +2,7 @@
 
 use http::Method;
 use towpath_proto::change::Op;
-use towpath_proto::follow::{Exchange, FollowError, Now, Request, StartFrom};
+use towpath_proto::follow::{Exchange, FollowError, Monotonic, Now, Request, StartFrom};
 use towpath_proto::item::Item;
 use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
 use towpath_proto::replication::pages::{Cleanup, PageLimits};
@@ -410,5 +410,29 @@ fn a_snapshot_that_names_no_feed_is_delivered_once() {
             consumer.failed
         );
         assert!(consumer.warnings.last().unwrap().contains("does not name the feed"));
+    }
+}
+
+/// A follower that gets on waits as after a first failure.
+#[test]
+fn each_page_of_a_snapshot_ends_the_backoff() {
+    let publisher = publisher();
+    let mut consumer = RecordingConsumer::default();
+    let mut follower =
+        consumer.follower(BASE, StartFrom::Beginning, ReplicationOptions { once: false, ..options(1) });
+    let mut now = time(100);
+    for pages in 1..3 {
+        let mut left = 2;
+        consumer.drive(&mut follower, now, |request| {
+            left -= 1;
+            (
+                publisher.answer(request),
+                if left < 0 { ResponseDelivery::Lost } else { ResponseDelivery::Pieces(50) },
+            )
+        });
+        assert_eq!(consumer.told.len(), 2 * pages as usize);
+        let until = follower.poll_timeout().map(Monotonic::simulated_wall).unwrap();
+        assert_eq!(until.as_second() - now.as_second(), 5);
+        now = until;
     }
 }

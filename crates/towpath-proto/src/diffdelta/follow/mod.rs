@@ -401,6 +401,8 @@ impl Follower for DiffDeltaFollower {
         }
         self.outbox.pop_front()
     }
+            // A follower that advances waits as after a first failure.
+            self.failures = 0;
 }
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ impl ReplicationFollower {
             }
             Ok(()) if is_end => {
                 walk.end_page(id);
+                self.failures = 0;
                 // A page is the unit of progress: one that failed halfway is delivered again from its start.
                 self.state.snapshot = Some(walk.checkpoint.clone());
                 self.checkpoint();

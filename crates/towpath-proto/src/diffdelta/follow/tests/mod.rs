@@ -477,6 +477,24 @@ fn a_lagging_server_gives_no_changes() {
     }
 }
 
+/// A follower that gets on waits as after a first failure.
+#[test]
+fn each_document_ends_the_backoff() {
+    let p = three_mints();
+    let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+    let mut now = at(50);
+    for mints in 1..=2 {
+        // Head, latest document, index, and one snapshot.
+        let mut faults = vec![ResponseFault::None; 4];
+        faults.push(ResponseFault::Unavailable);
+        d.pass(&p, now, &faults);
+        assert_eq!((d.changes.len(), d.failed()), (mints, mints), "{:?}", d.notices);
+        let until = d.follower.poll_timeout().map(Monotonic::simulated_wall).unwrap();
+        assert_eq!(until.as_second() - now.as_second(), 2, "{mints}");
+        now = until;
+    }
+}
+
 #[test]
 fn an_invalid_state_or_url_is_a_usage_error() {
     let options = FollowOptions { state: Some(serde_json::json!({"cursor": 7})), ..FollowOptions::default() };
