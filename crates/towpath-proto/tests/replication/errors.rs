@@ -353,7 +353,7 @@ fn starts_from_now_and_from_an_empty_feed() {
 #[test]
 fn a_page_that_is_gone_in_the_middle_of_a_crawl_begins_it_again_once() {
     let publisher = publisher();
-    for times in [1, 2] {
+    for times in [1, 2, 3_usize] {
         let left = std::cell::Cell::new(times);
         let mut consumer = RecordingConsumer::default();
         run(&mut consumer, &publisher, |request, response| {
@@ -362,9 +362,53 @@ fn a_page_that_is_gone_in_the_middle_of_a_crawl_begins_it_again_once() {
                 *response = StoredResponse::status(404);
             }
         });
-        assert_eq!(consumer.failed.len(), times - 1);
-        assert_eq!(consumer.told.len(), if times == 1 { 5 } else { 0 });
+        // The last attempt is by GET.
+        let is_missing = times == 3;
+        assert_eq!((consumer.incomplete.len(), consumer.failed.len()), (usize::from(is_missing), 0));
+        assert_eq!(consumer.told.len(), if is_missing { 1 } else { 5 });
     }
+}
+
+/// A `prev` that leads nowhere costs what is behind it, and not the pages that are there.
+#[test]
+fn pagination_a_dangling_prev_link_is_incomplete() {
+    let publisher = publisher();
+    for status in [403, 404, 410] {
+        let missing = |request: &Request, response: &mut StoredResponse| {
+            if request.url == page(1) {
+                *response = StoredResponse::status(status);
+            }
+        };
+        let mut consumer = RecordingConsumer::default();
+        run(&mut consumer, &publisher, missing);
+        assert_eq!(consumer.positions(), publisher.content_ids()[2..], "{status}: {:?}", consumer.failed);
+        let expected = format!("{}: its prev {} answers {status}", page(2), page(1));
+        assert!(matches!(&consumer.incomplete[..], [text] if text.starts_with(&expected)), "{status}");
+        consumer.incomplete.clear();
+        run(&mut consumer, &publisher, missing);
+        consumer.assert_calm();
+        // A start within the pages that are there has lost nothing, which their first entity proves.
+        for (second, rest, incomplete) in [(3, 3, 0), (2, 2, 1), (0, 2, 1)] {
+            let mut consumer = RecordingConsumer::default();
+            let mut follower = consumer.follower(BASE, StartFrom::Time(time(second)), once());
+            consumer.drive(&mut follower, time(1000), |request| {
+                let mut response = publisher.answer(request);
+                missing(request, &mut response);
+                (response, ResponseDelivery::Pieces(100))
+            });
+            assert_eq!(consumer.positions(), publisher.content_ids()[rest..], "{status} {second}");
+            assert_eq!((consumer.incomplete.len(), consumer.failed.len()), (incomplete, 0), "{second}");
+        }
+    }
+    // A replica that lags may have the page later.
+    let mut consumer = RecordingConsumer::default();
+    run(&mut consumer, &publisher, |request, response| {
+        if request.url == page(1) {
+            *response = StoredResponse::status(404);
+            response.headers.insert("towpath-replica-age", "unknown".parse().unwrap());
+        }
+    });
+    assert_eq!((consumer.told.len(), consumer.incomplete.len(), consumer.failed.len()), (0, 0, 1));
 }
 
 /// A 404 during a crawl restarts it once. Reading known entities again must not reset that.
@@ -549,14 +593,20 @@ fn resume_consumption_a_replica_that_states_its_lag_is_ignored() {
 #[test]
 fn a_publisher_without_head_is_crawled_by_get() {
     let publisher = publisher();
-    let mut consumer = RecordingConsumer::default();
-    run(&mut consumer, &publisher, |request, response| {
-        if request.method == http::Method::HEAD {
-            *response = StoredResponse::status(405);
-        }
-    });
-    assert_eq!(consumer.told.len(), 5);
-    consumer.assert_calm();
+    for status in [400, 403, 404, 405, 500, 501] {
+        let mut consumer = RecordingConsumer::default();
+        run(&mut consumer, &publisher, |request, response| {
+            if request.method == http::Method::HEAD {
+                *response = StoredResponse::status(status);
+            }
+        });
+        assert_eq!(consumer.told.len(), 5, "{status}: {:?}", consumer.failed);
+        consumer.assert_calm();
+        // An error of GET, too, is the feed's.
+        let mut consumer = RecordingConsumer::default();
+        run(&mut consumer, &publisher, |_, response| *response = StoredResponse::status(status));
+        assert_eq!(consumer.failed, [FollowError::status(BASE.to_owned(), status)], "{status}");
+    }
 }
 
 #[test]

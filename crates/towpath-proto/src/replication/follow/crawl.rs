@@ -74,6 +74,11 @@ impl BackwardCrawl {
         self.visited.0.contains(&hash(url))
     }
 
+    /// Ends the crawl at the last page, because the one before it is missing. Returns that page without its `prev`.
+    pub(super) fn end_early(&mut self) -> Option<FeedPageHead> {
+        self.from.take().map(|last| FeedPageHead { prev: None, ..last })
+    }
+
     /// Decides how to continue at a page. "The prev and next links of adjacent pages must match."
     pub(super) fn step(&mut self, head: FeedPageHead) -> Result<CrawlStep, ReplicationError> {
         if self.visited.0.len() >= MAX_PAGES {

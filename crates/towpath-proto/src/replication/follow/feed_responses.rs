@@ -46,8 +46,33 @@ impl ReplicationFollower {
                 self.restarted = true;
                 self.begin();
             }
+            // HEAD alone may fail for a page.
+            403 | 404 | 410 if !is_entry && !self.without_head => {
+                self.without_head = true;
+                self.head(&url);
+            }
+            // Some publishers answer 403 for missing pages. A lagging replica may have the page later.
+            403 | 404 | 410 if !is_entry && !self.is_stale => {
+                self.start_after_missing_page(&url, head.status);
+            }
             status => self.fail(now, FollowError::status(url, status)),
         }
+    }
+
+    /// Starts at the last page of the crawl, whose `prev` leads to a missing page.
+    fn start_after_missing_page(&mut self, missing: &str, status: u16) {
+        let FollowPhase::Crawl { crawl, skip, .. } = &mut self.phase else { return };
+        let Some(page) = crawl.end_early() else { return };
+        // From a time, the first entity tells whether something is missing; after a Content-ID, that one does.
+        let (proven, is_whole) = (!matches!(skip, SkipRule::Older(_)), *skip == SkipRule::Nothing);
+        let snapshot = self.linked_snapshot(&page);
+        if is_whole && snapshot.is_none() {
+            let own = &page.own;
+            let text =
+                format!("{own}: its prev {missing} answers {status}: what was before this page is missing");
+            self.events.push_back(Event::Incomplete(text));
+        }
+        self.begin_walk(page.own, proven, snapshot);
     }
 
     /// Switches to a snapshot, because the URL is that of its index.
@@ -57,35 +82,39 @@ impl ReplicationFollower {
     }
 
     fn crawl_page(&mut self, now: Now, url: &str, page: FeedPageHead) {
-        let FollowPhase::Crawl { crawl, skip, url: current, answered } = &mut self.phase else { return };
-        let snapshot = page.snapshot.clone().filter(|_| page.prev.is_none());
+        let snapshot = self.linked_snapshot(&page);
+        let FollowPhase::Crawl { crawl, url: current, answered, .. } = &mut self.phase else { return };
         match crawl.step(page) {
             Ok(CrawlStep::Back(prev)) => {
                 current.clone_from(&prev);
                 *answered = false;
                 self.head(&prev);
             }
-            Ok(CrawlStep::Start { .. })
-                if snapshot.is_some()
-                    && !self.without_snapshot
-                    && (&self.state.position, &self.state.start) == (&None, &FollowStart::Beginning) =>
-            {
-                let index = snapshot.unwrap_or_default();
-                self.state.snapshot =
-                    Some(SnapshotCheckpoint { index, is_linked: true, ..Default::default() });
-                self.begin();
-            }
-            Ok(CrawlStep::Start { page, proven }) => {
-                // The snapshot was taken with this page as the last one, so all later changes are on it or
-                // after it, and the crawl has gone back to it.
-                let is_within = |known: &str| self.state.position.is_none() && crawl.has_visited(known);
-                let proven = proven
-                    || matches!(&self.state.start, FollowStart::Snapshot { page: known, .. } if is_within(known));
-                let walk = ForwardWalk::new(&self.feed, &self.options, skip.clone(), proven);
-                self.walk(walk, page, None, false);
-            }
+            Ok(CrawlStep::Start { page, proven }) => self.begin_walk(page, proven, snapshot),
             Err(error) => self.fail_protocol(now, url, &error),
         }
+    }
+
+    /// Returns the snapshot to begin with: the oldest page names it, and following starts at the beginning.
+    fn linked_snapshot(&self, page: &FeedPageHead) -> Option<String> {
+        let is_start = (&self.state.position, &self.state.start) == (&None, &FollowStart::Beginning);
+        page.snapshot.clone().filter(|_| page.prev.is_none() && is_start && !self.without_snapshot)
+    }
+
+    /// Begins at the end of a crawl: with the snapshot, if there is one, else with a walk from this page.
+    fn begin_walk(&mut self, page: String, proven: bool, snapshot: Option<String>) {
+        if let Some(index) = snapshot {
+            self.state.snapshot = Some(SnapshotCheckpoint { index, is_linked: true, ..Default::default() });
+            return self.begin();
+        }
+        let FollowPhase::Crawl { crawl, skip, .. } = &self.phase else { return };
+        // The snapshot was taken with this page as the last one, so all later changes are on it or after it, and the
+        // crawl has gone back to it.
+        let is_within = |known: &str| self.state.position.is_none() && crawl.has_visited(known);
+        let proven = proven
+            || matches!(&self.state.start, FollowStart::Snapshot { page: known, .. } if is_within(known));
+        let walk = ForwardWalk::new(&self.feed, &self.options, skip.clone(), proven);
+        self.walk(walk, page, None, false);
     }
 
     pub(super) fn walk_head(&mut self, now: Now, head: &ResponseHead) {

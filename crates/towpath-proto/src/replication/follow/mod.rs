@@ -9,8 +9,8 @@
 //!
 //! Errors, as the text classifies them:
 //!
-//! - "Timestamps not old enough", "missing content ID" and a changed page are [`Event::Incomplete`]. Following
-//!   continues with the available pages.
+//! - "Timestamps not old enough", "missing content ID", a changed page and a `prev` that leads to a missing page are
+//!   [`Event::Incomplete`]. Following continues with the available pages.
 //! - A snapshot that was replaced while it was read is [`Event::Reset`]: deletions between the two are unknown.
 //! - If the position's page never was, and the feed has nothing as old as the position, the publisher began anew:
 //!   [`Event::Reset`]. So it did if another entity is at the position, and nothing is older. Everything is delivered.
