@@ -55,6 +55,11 @@ impl ReplicationFollower {
             403 | 404 | 410 if !is_entry && !self.is_stale => {
                 self.start_after_missing_page(&url, head.status);
             }
+            // Not every publisher that answers HEAD with an error does so with GET.
+            400 | 403 | 500 if is_entry && !self.without_head => {
+                self.request = Some(self.send(Method::GET, &url, None));
+                self.phase = FollowPhase::Probe { status: head.status, body: Vec::new() };
+            }
             status => self.fail(now, FollowError::status(url, status)),
         }
     }
@@ -326,6 +331,11 @@ impl ReplicationFollower {
             // The feed was published meanwhile.
             200 if !self.restarted => {
                 self.restarted = true;
+                self.begin();
+            }
+            // HEAD was answered with an error twice, and GET with the page.
+            200 if !self.without_head => {
+                self.without_head = true;
                 self.begin();
             }
             status => {
