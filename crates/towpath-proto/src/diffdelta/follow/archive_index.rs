@@ -104,8 +104,33 @@ fn time_text(stated: String, url: &str) -> String {
     time(&stated).or_else(|| time(from_name)).map_or(stated, |time| time.to_string())
 }
 
+/// Orders snapshots by time, or as listed or the other way round, if more of them follow on the one before.
+fn order(snapshots: &mut Vec<SnapshotEntry>) {
+    let time = |s: &SnapshotEntry| s.generated_at.parse::<Timestamp>().ok();
+    if links(snapshots) + 1 >= snapshots.len() && snapshots.is_sorted_by_key(time) {
+        return;
+    }
+    let listed = snapshots.clone();
+    order_by_time(snapshots);
+    // A publisher's clock may have gone back, and cursors tell the order for certain.
+    if links(&listed) > links(snapshots) {
+        *snapshots = listed;
+    } else if listed.windows(2).filter(|pair| follows(&pair[1], &pair[0])).count() > links(snapshots) {
+        *snapshots = listed.into_iter().rev().collect();
+    }
+}
+
+/// Returns the number of snapshots that follow on the one before them.
+fn links(snapshots: &[SnapshotEntry]) -> usize {
+    snapshots.windows(2).filter(|pair| follows(&pair[0], &pair[1])).count()
+}
+
+fn follows(before: &SnapshotEntry, after: &SnapshotEntry) -> bool {
+    !before.cursor.is_empty() && after.prev_cursor == before.cursor
+}
+
 /// Orders snapshots by time, and those of equal or unknown times by their cursors.
-fn order(snapshots: &mut [SnapshotEntry]) {
+fn order_by_time(snapshots: &mut [SnapshotEntry]) {
     let time = |s: &SnapshotEntry| s.generated_at.parse::<Timestamp>().ok();
     let is_timed = snapshots.iter().all(|s| time(s).is_some());
     if is_timed && !snapshots.is_sorted_by_key(time) {
@@ -188,6 +213,11 @@ mod tests {
             [("a", t1, "0", "1"), ("b", t1, "1", "2"), ("c", t1, "2", "1"), ("d", t1, "1", "3")];
         for entries in [[a, b, c, d], [d, c, b, a]] {
             assert_eq!(ordered(&entries), "abcd", "{entries:?}");
+        }
+        // The clock went back: the cursors tell.
+        let [a, b, c] = [("a", t2, "0", "1"), ("b", t2, "1", "2"), ("c", t1, "2", "3")];
+        for entries in [[a, b, c], [c, b, a]] {
+            assert_eq!(ordered(&entries), "abc", "{entries:?}");
         }
         // Without times and with times that cannot be read.
         let [a, b, c] = [("a", "", "0", "1"), ("b", "once", "1", "2"), ("c", "", "2", "3")];

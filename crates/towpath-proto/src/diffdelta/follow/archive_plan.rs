@@ -14,6 +14,8 @@ pub(super) struct ArchivePlan {
     pub(super) gaps: Vec<String>,
     /// True if the chain is whole from its start and never had the stored cursor: the publisher began anew.
     pub(super) began_anew: bool,
+    /// True if the place of the delivered state is known, or nothing was delivered.
+    pub(super) is_placed: bool,
 }
 
 /// Selects the snapshots of an index, oldest first, that come after `state`.
@@ -27,6 +29,7 @@ pub(super) fn plan(mut listed: Vec<SnapshotEntry>, state: &DiffDeltaFollowState)
             .or_else(|| listed.iter().any(|s| s.cursor.is_empty()).then_some(0)),
         (Some(cursor), _) => first_after(&listed, cursor, state).or_else(|| first_later(&listed, state)),
     };
+    let is_placed = first.is_some();
     let first = first.unwrap_or_else(|| {
         began_anew = listed.first().is_some_and(|s| is_zero(&s.prev_cursor));
         let known = state.latest_known().filter(|_| !began_anew);
@@ -44,12 +47,31 @@ pub(super) fn plan(mut listed: Vec<SnapshotEntry>, state: &DiffDeltaFollowState)
             gaps.push(format!("the archive has nothing between {} and {}", pair[0].cursor, pair[1].cursor));
         }
     }
-    ArchivePlan { snapshots, gaps, began_anew }
+    ArchivePlan { snapshots, gaps, began_anew, is_placed }
+}
+
+/// Returns the cursor of the first document of a chain, if an index has it.
+pub(super) fn origin(snapshots: &[SnapshotEntry]) -> Option<&str> {
+    snapshots.first().filter(|s| is_zero(&s.prev_cursor)).map(|s| s.cursor.as_str())
+}
+
+/// Returns true if an entry is the snapshot of this cursor and time.
+pub(super) fn is_snapshot(entry: &SnapshotEntry, cursor: &str, generated_at: &str) -> bool {
+    let time = |text: &str| text.parse::<Timestamp>().ok();
+    let is_same_time = entry.generated_at == generated_at
+        || time(generated_at).is_some_and(|made| time(&entry.generated_at) == Some(made));
+    entry.cursor == cursor && is_same_time
 }
 
 /// Returns true if an index is older than the delivered state, as a cached copy may be.
 pub(super) fn ends_before(snapshots: &[SnapshotEntry], state: &DiffDeltaFollowState) -> bool {
     let Some(last) = snapshots.last() else { return false };
+    // An index with the delivered snapshot is no older copy, whatever the times: a clock may have gone back since.
+    if let (Some(cursor), Some(time)) = (&state.cursor, &state.generated_at)
+        && snapshots.iter().any(|s| is_snapshot(s, cursor, time))
+    {
+        return false;
+    }
     // Several snapshots may have the same second, and the index may lack the last of them. One whose last snapshot never
     // stood before that is another chain's: the publisher began anew within the second.
     let in_same_second = state.generated_at.as_ref() == Some(&last.generated_at);

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use super::archive_index::{ListedSnapshots, index_lags, read_index};
-use super::archive_plan::{ArchivePlan, ends_before, plan};
+use super::archive_plan::{ArchivePlan, ends_before, is_older, is_snapshot, origin, plan};
 use super::responses::protocol_error;
 use super::{DiffDeltaFollower, NextAction};
 use crate::diffdelta::wire::{DeltaDocument, SnapshotEntry};
@@ -11,7 +11,7 @@ use crate::follow::{Event, FollowError, ResponseHead};
 
 /// Number of times an index may lag behind the latest document before it is ignored.
 // A lag fails the pass, and the backoff gives caches time to expire (60 seconds, section 6.4).
-const MAX_LAGS: u32 = 6;
+pub(super) const MAX_LAGS: u32 = 6;
 
 impl DiffDeltaFollower {
     pub(super) fn handle_index(&mut self, head: &ResponseHead, body: &[u8]) -> Result<(), FollowError> {
@@ -28,25 +28,54 @@ impl DiffDeltaFollower {
         }
         let Some(held) = &self.latest else { return Ok(()) };
         // Without cursors nothing tells whether the index lags. The documents tell what is missing.
-        let is_behind = self.state.lags < MAX_LAGS && ends_before(&listed, &self.state);
-        if is_chained && (index_lags(&listed, &held.document) || is_behind) {
+        let is_older = is_older(&held.document.generated_at, &self.state);
+        let ends_before = is_chained && ends_before(&listed, &self.state);
+        if is_older && ends_before && self.is_old_copy(url, origin(&listed))? {
+            (self.next, self.latest) = (NextAction::Rest, None);
+            return Ok(());
+        }
+        let is_behind = ends_before && !is_older && self.state.lags < MAX_LAGS;
+        let lags = is_chained && index_lags(&listed, &held.document) || is_behind;
+        if lags {
             self.state.lags += 1;
             if self.state.lags < MAX_LAGS {
                 let reason = format!("the index does not reach {} yet", held.document.cursor);
                 self.checkpoint();
                 return Err(protocol_error(url, reason));
             }
+        } else {
+            // Reaching the document once is enough; a later lag starts counting anew.
+            self.state.lags = 0;
+        }
+        self.walk_index(url, listed, lags)
+    }
+
+    /// Walks what an index lists after the delivered state. `lags`: the index does not reach the latest document, for good.
+    fn walk_index(&mut self, url: &str, listed: Vec<SnapshotEntry>, lags: bool) -> Result<(), FollowError> {
+        let Some(held) = &self.latest else { return Ok(()) };
+        let first = origin(&listed).map(str::to_owned);
+        let is_held = |s: &SnapshotEntry| {
+            held.document.changed && is_snapshot(s, &held.document.cursor, &held.document.generated_at)
+        };
+        let lists_held = listed.iter().any(is_held);
+        let ArchivePlan { snapshots, gaps, began_anew, is_placed } = plan(listed, &self.state);
+        if lags && !is_placed {
+            // An old copy without the delivered snapshot tells nothing.
             return self.deliver_without_index(&format!("the index at {url} does not reach it"));
         }
-        // Reaching the document once is enough; a later lag starts counting anew.
-        self.state.lags = 0;
-        let ArchivePlan { snapshots, gaps, began_anew } = plan(listed, &self.state);
+        // Only the documents say what follows an index without cursors, or one that lags.
+        self.is_index_chained &= !lags;
+        let is_old = lists_held && !snapshots.iter().any(is_held);
         let starts_later = self.state.since.is_some() && self.state.cursor.is_none();
-        if is_chained && starts_later && snapshots.is_empty() {
+        if self.is_index_chained && starts_later && snapshots.is_empty() {
             // No snapshot is as late as the requested start, so following begins after the latest document.
             let cursor = held.document.cursor.clone();
             self.next = self.start_after(cursor, None);
             return Ok(());
+        }
+        if is_old {
+            // The state is beyond it: a cursor came back, and its server lags.
+            self.latest = None;
         }
         if began_anew {
             let source = self.latest.as_ref().and_then(|held| held.document.source_id.clone());
@@ -55,7 +84,11 @@ impl DiffDeltaFollower {
         // Gaps are reported before the changes after them.
         self.outbox.extend(gaps.into_iter().map(Event::Incomplete));
         self.walk = snapshots.into();
-        self.state.verified |= is_chained;
+        self.state.older = 0;
+        if is_placed || began_anew {
+            self.state.origin = first.or(self.state.origin.take());
+        }
+        self.state.verified |= self.is_index_chained || lags;
         self.next = NextAction::Walk;
         Ok(())
     }

@@ -8,6 +8,9 @@
 //! `prev_cursor` alone does not identify the previous document. The head's `prev_generated_at` does, our own
 //! addition; without it the index is requested, if there is one.
 //!
+//! Times do not decide, because a clock may go back. An older document that follows by no cursor may be an old copy: so
+//! say the index, the chain's first cursor, or several passes.
+//!
 //! With an archive, a carried document (`changed: false`) is replaced by the snapshot of its cursor, unless that
 //! is gone.
 //!

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use url::Url;
 
 use super::archive_plan::is_older;
+use super::archive_walk::MAX_LAGS;
 use super::delivery::DocumentDelivery;
 use super::state::{PollValidator, is_zero};
 use super::{DiffDeltaFollower, DocumentRequest, HeldLatest, NextAction, TTL_BOUNDS};
@@ -64,6 +65,7 @@ impl DiffDeltaFollower {
         // Section 2.3: by cursor. `changed` is relative to the previous run, which this follower may have
         // missed.
         self.next = if self.state.cursor.as_deref() == Some(&parsed.cursor) {
+            self.set_older(0);
             NextAction::Rest
         } else if parsed.cursor.is_empty() && self.state.cursor.is_some() {
             // A source that is disabled later has no cursor any more, and nothing new.
@@ -135,6 +137,7 @@ impl DiffDeltaFollower {
         }
         let stored = self.state.cursor.as_deref();
         if stored == Some(&document.cursor) {
+            self.set_older(0);
             self.next = NextAction::Rest;
         } else if self.starts_now() || (is_zero(&document.cursor) && stored.is_none()) {
             self.next = self.start_after(document.cursor, None);
@@ -143,16 +146,48 @@ impl DiffDeltaFollower {
                 &head.url,
                 "the cursor is zero, although it was not before (section 5)",
             ));
-        } else if is_older(&document.generated_at, &self.state) {
-            // One of several servers or caches at this URL lags. That is neither new content nor a gap.
-            self.next = NextAction::Rest;
         } else {
+            let is_older = is_older(&document.generated_at, &self.state);
+            self.set_older(if is_older { self.state.older.saturating_add(1) } else { 0 });
             let follows_state = self.follows_state(&document) && self.is_certain(&document);
             self.latest = Some(HeldLatest { document, body: body.clone(), url: head.url.clone() });
             self.next =
                 if follows_state { NextAction::Walk } else { NextAction::Send(DocumentRequest::Index) };
         }
         Ok(())
+    }
+
+    /// Sets the number of passes in a row whose latest document was older than the delivered one.
+    fn set_older(&mut self, older: u32) {
+        if std::mem::replace(&mut self.state.older, older) != older {
+            // Stored, so that one-shot follows count, too.
+            self.checkpoint();
+        }
+    }
+
+    /// Decides on a document that is older than the delivered one and does not follow it: true for an old copy.
+    ///
+    /// One of several servers or caches at a URL may lag, which is neither new content nor a gap. But a clock may
+    /// have gone back, too. `first` is the cursor of the first document of the chain, if it is known.
+    ///
+    /// # Errors
+    ///
+    /// If the chain is the delivered one, and its documents have been older for several passes.
+    pub(super) fn is_old_copy(&self, url: &str, first: Option<&str>) -> Result<bool, FollowError> {
+        let is_same = self.state.origin.as_deref().zip(first).map(|(known, first)| known == first);
+        let older = self.state.older;
+        match is_same {
+            Some(false) => Ok(false),
+            _ if older < MAX_LAGS => Ok(true),
+            Some(true) => Err(protocol_error(
+                url,
+                format!(
+                    "its documents have been older than the delivered one for {older} polls: a server that lags, or a \
+                     publisher that was restored; to accept them, follow without the state"
+                ),
+            )),
+            None => Ok(false),
+        }
     }
 
     /// Returns true if a latest document follows the delivered state, judged by cursors.
@@ -185,6 +220,7 @@ impl DiffDeltaFollower {
     pub(super) fn begin_anew(&mut self, url: &str, source: Option<String>) {
         let stored = self.state.latest_known().unwrap_or_default().to_owned();
         self.state.cursor = Some(Cursor::ZERO.to_string());
+        (self.state.origin, self.state.older) = (None, 0);
         (self.state.generated_at, self.state.same_second, self.state.partial) = (None, None, None);
         let reason =
             format!("{url}: the publisher began anew: its archive starts at zero and never had {stored}");
@@ -200,8 +236,17 @@ impl DiffDeltaFollower {
         let missed = match self.state.latest_known().map(str::to_owned) {
             _ if is_next => None,
             // The first document of a chain, although one was followed before.
-            Some(_) if held.document.changed && is_zero(&held.document.prev_cursor) => {
+            Some(_) if starts_chain => {
                 self.begin_anew(&held.url, held.document.source_id.clone());
+        let starts_chain = held.document.changed && is_zero(&held.document.prev_cursor);
+        if !is_next
+            && is_older(&held.document.generated_at, &self.state)
+            && self.is_old_copy(&held.url, starts_chain.then_some(cursor.as_str()))?
+        {
+            self.next = NextAction::Rest;
+            return Ok(());
+        }
+        self.state.older = 0;
                 None
             }
             Some(stored) => {
@@ -307,6 +352,7 @@ impl DiffDeltaFollower {
                 if let DocumentLocation::Feed(feed) = &mut self.location {
                     feed.head = None;
                 }
+                self.set_older(0);
                 self.next = NextAction::Send(DocumentRequest::Latest);
                 Some(Ok(()))
             }

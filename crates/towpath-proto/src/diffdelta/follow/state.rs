@@ -26,6 +26,12 @@ pub(super) struct DiffDeltaFollowState {
     /// ETag of the polled document, so that a program started anew polls conditionally, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) validator: Option<PollValidator>,
+    /// Cursor of the first document of the chain, if it is known; tells the chain from one that begins anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) origin: Option<String>,
+    /// Number of passes in a row whose latest document was older than the delivered one.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub(super) older: u32,
     /// True if a cursor of this publisher was proved. From then on, an unproved one is an error.
     #[serde(default)]
     pub(super) verified: bool,
@@ -33,6 +39,11 @@ pub(super) struct DiffDeltaFollowState {
     // Stored, so that one-shot follows give up on such an index too.
     #[serde(default)]
     pub(super) lags: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_none_yet(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Largest number of known documents of one second.
@@ -103,6 +114,9 @@ impl DiffDeltaFollowState {
         };
         let earlier = earlier.filter(|list| list.len() <= MAX_SAME_SECOND);
         self.same_second = earlier.map(|earlier| SameSecond { cursor: cursor.to_owned(), earlier });
+        if prev_cursor.is_some_and(is_zero) {
+            self.origin = Some(cursor.to_owned());
+        }
         self.cursor = Some(cursor.to_owned());
         self.generated_at = Some(generated_at.to_owned());
         self.partial = None;

@@ -35,7 +35,8 @@ fn mint(p: &mut TestSource, buckets: &Value, now: i64) {
     p.snapshots.push((snapshot, p.latest.clone()));
 }
 
-fn put(p: &mut TestSource, id: &str, now: i64) {
+/// Mints an item. Unlike our publisher, this one's times may go back.
+pub(super) fn put(p: &mut TestSource, id: &str, now: i64) {
     mint(p, &json!({"updated": [item(id)]}), now);
 }
 
@@ -170,4 +171,37 @@ fn an_unprovable_feed_is_followed_with_warnings() {
     serve(&mut p, "c9", "c8", "3");
     d.pass(&p, at(200), &[]);
     assert_eq!((d.changes.len(), d.incomplete()), (9, 1), "{:?}", d.notices);
+}
+
+/// An index that never reaches the latest document: what it lists is delivered, and only the rest is missing.
+#[test]
+fn an_index_that_lags_for_good_is_walked() {
+    for follows_from in [0, 1] {
+        let mut p = TestSource::new("ab");
+        let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+        for (number, id) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            put(&mut p, id, i64::try_from(number).unwrap());
+            if number < follows_from {
+                d.pass(&p, at(1), &[]);
+            }
+        }
+        p.snapshots.truncate(2);
+        d.index = Some(p.index());
+        for attempt in 1..=6 {
+            assert_eq!(d.changes.len(), follows_from, "{attempt}: {:?}", d.notices);
+            d.notices.clear();
+            d.restart("/diff/ab");
+            d.pass(&p, at(1000), &[]);
+        }
+        assert_eq!(ids(&d), ["a", "b", "d"], "{:?}", d.notices);
+        assert_eq!((d.incomplete(), d.failed()), (1, 0), "{:?}", d.notices);
+        // The next document needs no further attempts.
+        put(&mut p, "e", 100);
+        p.snapshots.truncate(2);
+        d.index = Some(p.index());
+        d.notices.clear();
+        d.restart("/diff/ab");
+        d.pass(&p, at(2000), &[]);
+        assert_eq!((ids(&d).len(), d.notices.len()), (4, 0), "{:?}", d.notices);
+    }
 }

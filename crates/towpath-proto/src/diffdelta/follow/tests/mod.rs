@@ -7,6 +7,7 @@ use crate::diffdelta::wire::cursor::Cursor;
 use crate::follow::{Exchange as _, FollowMode, ResponseHead};
 use crate::item::Item;
 
+mod clocks;
 mod driver;
 mod foreign;
 mod publishers;
