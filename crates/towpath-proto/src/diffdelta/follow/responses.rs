@@ -360,7 +360,10 @@ impl DiffDeltaFollower {
             (DocumentRequest::Index, 400..=499) if head.status != 429 => {
                 Some(self.handle_missing_index(&sent.url))
             }
-            (DocumentRequest::Snapshot(snapshot), _) if gone => {
+            // The index and the latest document could be read, so the 403 is the file's, as above.
+            (DocumentRequest::Snapshot(snapshot), status)
+                if gone || status == 403 && self.latest.is_some() =>
+            {
                 Some(self.handle_missing_snapshot(&sent.url, snapshot))
             }
             (_, status) => Some(Err(FollowError::status(sent.url.clone(), status))),

@@ -205,3 +205,23 @@ fn an_index_that_lags_for_good_is_walked() {
         assert_eq!((ids(&d).len(), d.notices.len()), (4, 0), "{:?}", d.notices);
     }
 }
+
+/// Some sites answer 403 for missing files.
+#[test]
+fn a_snapshot_that_is_forbidden_is_missing() {
+    struct Forbidding(TestSource);
+    impl TestSite for Forbidding {
+        fn answer(&self, request: &Request) -> (u16, HeaderMap, Vec<u8>) {
+            let (status, headers, body) = answer(&self.0, request);
+            (if request.url.ends_with("/archive/ab/2.json") { 403 } else { status }, headers, body)
+        }
+    }
+    let mut p = TestSource::new("ab");
+    for (id, now) in [("a", 1), ("b", 2), ("c", 3)] {
+        put(&mut p, id, now);
+    }
+    let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+    d.pass(&Forbidding(p), at(100), &[]);
+    assert_eq!(ids(&d), ["a", "c"], "{:?}", d.notices);
+    assert_eq!((d.incomplete(), d.failed()), (1, 0), "{:?}", d.notices);
+}
