@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use towpath_client::{Sink, SinkBatch, SinkError, SinkEvent};
-use towpath_proto::follow::Followed;
+use towpath_proto::follow::{FeedReset, Followed};
 use towpath_proto::{Content, Item, Op};
 use towpath_sinks::open;
 
@@ -136,4 +136,31 @@ async fn a_folder_of_somebody_else_is_left_alone() {
     let file = opened(&folder.path().join("mine")).await.err().unwrap();
     assert!(matches!(&file, SinkError::Refused { message } if message.contains("name a folder")), "{file:?}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// The global feed of DiffDelta begins anew as a whole, under an address that no change has.
+#[tokio::test]
+async fn a_reset_under_another_name_is_of_the_whole_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy");
+    let mut sink = opened(&copy).await.unwrap();
+    let of = |feed: &str, id: &str| {
+        let SinkEvent::Change(mut change) = change(id, 1) else { panic!("no change") };
+        change.feed = feed.into();
+        SinkEvent::Change(change)
+    };
+    let reset = |feed: &str| SinkEvent::Reset(FeedReset { feed: feed.into(), reason: "anew".into() });
+    let global = "http://publisher/diff/latest.json";
+    sink.apply(&batch("other", vec![of("cc", "kept")])).await.unwrap();
+    sink.apply(&batch("s", vec![of("aa", "old"), of("bb", "old")])).await.unwrap();
+    drop(sink);
+    let mut sink = opened(&copy).await.unwrap();
+    sink.apply(&batch("s", vec![reset(global), of("aa", "new"), of("bb", "new"), reset("bb")]))
+        .await
+        .unwrap();
+    let is_there = |path: &str| copy.join(path).exists();
+    assert!(is_there("cc/kept.json") && is_there("aa/new.json"));
+    assert!(!is_there("aa/old.json") && !is_there("bb/old.json") && !is_there("bb/new.json"));
+    let folders = std::fs::read_dir(&copy).unwrap().count();
+    assert_eq!(folders, 4, "three feeds and our own folder");
 }

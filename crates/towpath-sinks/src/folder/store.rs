@@ -63,6 +63,10 @@ impl FolderStore {
         let mut is_changed = false;
         for event in batch.events.iter() {
             let feed = event.feed();
+            // A reset under another name is of the whole source.
+            if matches!(event, SinkEvent::Reset(_)) && !self.sources.contains_key(&feed) {
+                continue;
+            }
             match self.sources.get(&feed) {
                 Some(source) if **source == *batch.source => {}
                 Some(source) => {
@@ -102,7 +106,7 @@ impl FolderStore {
         let path = self.path.clone();
         let failed = |error: io::Error| classify(&path, &error);
         for (index, event) in batch.events.iter().enumerate() {
-            if let Err(message) = self.write(event).map_err(failed)? {
+            if let Err(message) = self.write(event, &batch.source).map_err(failed)? {
                 refused.push(RefusedItem { index, message });
             }
         }
@@ -134,13 +138,24 @@ impl FolderStore {
     }
 
     /// Writes one event. The inner error is the reason why its item is refused.
-    fn write(&mut self, event: &SinkEvent) -> io::Result<Result<(), String>> {
-        let feed = self.feed(&event.feed())?;
+    fn write(&mut self, event: &SinkEvent, source: &str) -> io::Result<Result<(), String>> {
+        let name = event.feed();
         match event {
-            SinkEvent::Reset(_) => feed.clear().map(Ok),
-            SinkEvent::Change(change) if change.op == Op::Delete => feed.delete(&change.item.id).map(Ok),
-            SinkEvent::Change(change) => feed.put(change, event),
+            SinkEvent::Reset(_) => self.clear(&name, source).map(Ok),
+            SinkEvent::Change(change) if change.op == Op::Delete => {
+                self.feed(&name)?.delete(&change.item.id).map(Ok)
+            }
+            SinkEvent::Change(change) => self.feed(&name)?.put(change, event),
         }
+    }
+
+    /// Removes the items of a feed that began anew, or of all feeds of the source.
+    fn clear(&mut self, named: &str, source: &str) -> io::Result<()> {
+        let is_named = self.sources.contains_key(named);
+        // A publisher of several sources begins anew as a whole, under its own name.
+        let is_void = |(feed, of): &(&String, &String)| if is_named { *feed == named } else { *of == source };
+        let feeds: Vec<String> = self.sources.iter().filter(is_void).map(|(feed, _)| feed.clone()).collect();
+        feeds.iter().try_for_each(|feed| self.feed(feed)?.clear())
     }
 
     fn feed(&mut self, name: &str) -> io::Result<&mut FeedFolder> {

@@ -224,7 +224,12 @@ impl DiffDeltaFollower {
         (self.state.generated_at, self.state.same_second, self.state.partial) = (None, None, None);
         let reason =
             format!("{url}: the publisher began anew: its archive starts at zero and never had {stored}");
-        let feed = source.unwrap_or_else(|| self.feed_name(url));
+        // The global feed is of several sources, and its reset of all of them.
+        let followed = match &self.location {
+            DocumentLocation::Feed(feed) => feed.latest.as_str(),
+            DocumentLocation::Manifest(_) => url,
+        };
+        let feed = source.unwrap_or_else(|| self.feed_name(followed));
         self.outbox.push_back(Event::Reset(FeedReset { feed, reason }));
     }
 

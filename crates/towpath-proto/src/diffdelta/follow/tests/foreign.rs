@@ -225,3 +225,43 @@ fn a_snapshot_that_is_forbidden_is_missing() {
     assert_eq!(ids(&d), ["a", "c"], "{:?}", d.notices);
     assert_eq!((d.incomplete(), d.failed()), (1, 0), "{:?}", d.notices);
 }
+
+/// Of a feed of several sources, a reset names what was followed, and neither the index nor one of the sources.
+#[test]
+fn the_reset_of_the_global_feed_has_its_address() {
+    let site = |id: &str, now: i64| {
+        let mut p = TestSource::new("ab");
+        mint(&mut p, &json!({"new": [item(id)]}), now);
+        let mut latest: Value = serde_json::from_slice(&p.latest).unwrap();
+        latest.as_object_mut().unwrap().remove("source_id");
+        latest["cursor"] = json!(recompute(latest.to_string().as_bytes(), Style::Jcs).unwrap().to_string());
+        let entry = json!({
+            "cursor": latest["cursor"], "prev_cursor": latest["prev_cursor"], "url": "/archive/1.json",
+            "generated_at": latest["generated_at"]
+        });
+        Global { latest, index: json!({"snapshots": [entry]}) }
+    };
+    let mut d = Driver::new("/diff/latest.json", StartFrom::Beginning);
+    d.pass(&site("old", 1), at(10), &[]);
+    d.pass(&site("new", 2), at(1000), &[]);
+    assert_eq!(ids(&d), ["old", "new"], "{:?}", d.notices);
+    let global = format!("{BASE}/diff/latest.json");
+    assert!(matches!(&d.notices[..], [Event::Reset(reset)] if reset.feed == global), "{:?}", d.notices);
+}
+
+/// A global feed of one document.
+struct Global {
+    latest: Value,
+    index: Value,
+}
+
+impl TestSite for Global {
+    fn answer(&self, request: &Request) -> (u16, HeaderMap, Vec<u8>) {
+        let body = match request.url.strip_prefix(BASE) {
+            Some("/diff/latest.json" | "/archive/1.json") => &self.latest,
+            Some("/archive/_global/index.json") => &self.index,
+            _ => return (404, HeaderMap::new(), Vec::new()),
+        };
+        (200, HeaderMap::new(), body.to_string().into_bytes())
+    }
+}
