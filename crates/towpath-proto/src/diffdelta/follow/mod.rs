@@ -33,7 +33,8 @@
 //!
 //! The changes of a document are delivered by time (`fetched_at`), then in bucket order. A checkpoint follows
 //! every change. The position of a change is its document's cursor and its number (`sha256:…/3`), that of the last
-//! one the cursor alone. Following can start after any of them.
+//! one the cursor alone. Following can start after any of them. An item that cannot be read is left out, which is
+//! [`Event::Incomplete`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -400,12 +401,12 @@ impl Follower for DiffDeltaFollower {
         self.checkpoint();
         if is_done {
             self.delivery = None;
+            // A follower that advances waits as after a first failure.
+            self.failures = 0;
             self.advance();
         }
         self.outbox.pop_front()
     }
-            // A follower that advances waits as after a first failure.
-            self.failures = 0;
 }
 
 #[cfg(test)]

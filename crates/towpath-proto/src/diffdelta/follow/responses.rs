@@ -330,8 +330,11 @@ impl DiffDeltaFollower {
             &mut problems,
         )
         .map_err(|e| protocol_error(url, e.to_string()))?;
-        let problem = |p| Event::Warning(format!("{url}: {p}"));
-        self.outbox.extend(problems.into_iter().map(problem));
+        self.outbox.extend(problems.into_iter().map(|problem| match problem {
+            Event::Incomplete(text) => Event::Incomplete(format!("{url}: {text}")),
+            Event::Warning(text) => Event::Warning(format!("{url}: {text}")),
+            other => other,
+        }));
         self.delivery = Some(delivery);
         self.next = NextAction::Walk;
         Ok(())
