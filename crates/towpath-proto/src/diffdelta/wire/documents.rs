@@ -4,8 +4,10 @@
 //! 8785 and Python would write differently.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::buckets::{BucketItems, ElementCount, ItemBuckets};
@@ -45,7 +47,7 @@ pub struct HeadDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prev_generated_at: Option<String>,
     /// Section 2.5, in seconds.
-    #[serde(default, deserialize_with = "nullable")]
+    #[serde(default, deserialize_with = "seconds")]
     pub ttl_sec: u64,
 }
 
@@ -90,7 +92,7 @@ struct StatedDocument {
     changed: bool,
     #[serde(default, deserialize_with = "nullable")]
     generated_at: String,
-    #[serde(default, deserialize_with = "nullable")]
+    #[serde(default, deserialize_with = "seconds")]
     ttl_sec: u64,
     #[serde(default)]
     source_id: Option<String>,
@@ -143,6 +145,37 @@ fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Reads a number of seconds: JSON Schema counts `300.0` as an integer. A negative one, and `null`, read as 0.
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    deserializer.deserialize_any(SecondsVisitor)
+}
+
+struct SecondsVisitor;
+
+impl Visitor<'_> for SecondsVisitor {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of seconds")
+    }
+
+    fn visit_u64<E: Error>(self, seconds: u64) -> Result<u64, E> {
+        Ok(seconds)
+    }
+
+    fn visit_i64<E: Error>(self, seconds: i64) -> Result<u64, E> {
+        Ok(seconds.max(0).unsigned_abs())
+    }
+
+    fn visit_f64<E: Error>(self, seconds: f64) -> Result<u64, E> {
+        Ok(seconds.max(0.0) as u64)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<u64, E> {
+        Ok(0)
+    }
 }
 
 /// The index of a source's snapshots. Our own addition: gap repair needs their URLs.

@@ -226,6 +226,39 @@ fn a_snapshot_that_is_forbidden_is_missing() {
     assert_eq!((d.incomplete(), d.failed()), (1, 0), "{:?}", d.notices);
 }
 
+/// JSON has no largest number, and JSON Schema counts a number with a zero fraction as an integer.
+#[test]
+fn numbers_of_any_size_cost_one_item_at_most() {
+    for (member, ttl) in [
+        ("\"ttl_sec\":300.0", 300),
+        ("\"ttl_sec\":-5", 300),
+        ("\"ttl_sec\":null", 300),
+        ("\"ttl_sec\":1e300", 86_400),
+        ("\"ttl_sec\":60,\"weird\":{\"score\":1e400}", 60),
+    ] {
+        let mut p = TestSource::new("ab");
+        let large = json!({"source": "ab", "id": "large", "n": "1e400"});
+        mint(&mut p, &json!({"new": [item("a"), large, item("b")]}), 1);
+        for text in [&mut p.head, &mut p.latest] {
+            let changed = String::from_utf8(text.clone()).unwrap();
+            *text = changed.replace("\"ttl_sec\":60", member).replace("\"1e400\"", "1e400").into();
+        }
+        let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+        d.has_archive = false;
+        d.pass(&p, at(10), &[]);
+        assert_eq!(ids(&d), ["a", "b"], "{member}: {:?}", d.notices);
+        assert!(
+            matches!(&d.notices[..], [Event::Warning(w), Event::Incomplete(i)]
+            if w.contains("without proof") && i.contains("item 2 of bucket new is left out")),
+            "{:?}",
+            d.notices
+        );
+        let next = d.follower.poll_timeout().map(Monotonic::simulated_wall).unwrap();
+        let wait = next.as_second() - at(10).as_second();
+        assert!((ttl..=ttl + ttl / 10 + 1).contains(&wait), "{member}: {wait}");
+    }
+}
+
 /// As values, many small numbers take many times their text: only one item is read at a time.
 #[test]
 fn a_document_of_many_small_values_is_read_at_default_limits() {
