@@ -18,6 +18,9 @@ pub(crate) struct MirrorState {
     pub(crate) protocol: String,
     /// Last `seq` of the local log when `state` was saved.
     pub(crate) seq: Seq,
+    /// Name of the feed at its publisher, as the first change states it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) source: Option<String>,
     pub(crate) state: Value,
 }
 

@@ -21,6 +21,11 @@ pub(super) enum MirrorError {
     Store(#[from] StoreError),
     #[error("cannot copy {url}: {source}")]
     Room { url: String, source: NoRoom },
+    #[error(
+        "{url} has changes of several sources, such as {first} and {second}, whose items may have the same ids: mirror \
+         each source by a feed of its own, at an address like /diff/{second}/head.json"
+    )]
+    SeveralSources { url: String, first: String, second: String },
     #[error("an entity is larger than {limit} bytes (limit: [server] large_content_mib)")]
     EntityTooLarge { limit: u64 },
 }
@@ -40,6 +45,7 @@ impl MirrorError {
             // The patch type is not supported, or the local item differs from the publisher's. Skipping it would corrupt
             // the mirror, so it stops at this position.
             Self::Append(AppendError::Patch { .. }) => "PATCH_NOT_APPLICABLE",
+            Self::SeveralSources { .. } => "SEVERAL_SOURCES",
             Self::EntityTooLarge { .. } => "TOO_LARGE",
             Self::Append(_) | Self::Store(_) | Self::Room { .. } => "STORE_ERROR",
         };

@@ -174,8 +174,14 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
         limits,
         large_folder: None,
     };
-    let saved =
-        MirrorState { url: url.to_owned(), follows: followed_url, protocol, seq: 0, state: Value::Null };
+    let saved = MirrorState {
+        url: url.to_owned(),
+        follows: followed_url,
+        protocol,
+        seq: 0,
+        source: None,
+        state: Value::Null,
+    };
     let mut mirror = Mirror::new(target.clone(), saved).await?;
     let config =
         FollowerConfig { large_folder: mirror.files.is_some().then(|| large::BASE.to_owned()), ..config };
@@ -267,6 +273,23 @@ impl Mirror {
         Ok(Self { target, saved, seq: after, unconfirmed, files, large: LargeEntities::default() })
     }
 
+    /// Fails at a change of a second source.
+    ///
+    /// DiffDelta's global feed has several, and an id may be in each: their items would overwrite each other.
+    fn check_source(&mut self, changes: &[Followed]) -> Result<(), MirrorError> {
+        if self.saved.protocol != Protocol::DiffDelta.name() {
+            return Ok(());
+        }
+        for change in changes {
+            let first = self.saved.source.get_or_insert_with(|| change.feed.clone());
+            if *first != change.feed {
+                let (url, first, second) = (self.saved.follows.clone(), first.clone(), change.feed.clone());
+                return Err(MirrorError::SeveralSources { url, first, second });
+            }
+        }
+        Ok(())
+    }
+
     /// Returns true if this change is the redelivery of the next unconfirmed one.
     fn is_redelivered(&mut self, change: &NewChange) -> bool {
         let Some(next) = self.unconfirmed.front() else { return false };
@@ -281,6 +304,12 @@ impl Mirror {
 }
 
 impl Mirror {
+    /// Records a problem beside the follow: notice() is synchronous, and saving must not delay the follower.
+    fn record_problem(&self, problem: String) {
+        let target = self.target.clone();
+        tokio::spawn(async move { target.record_problem(problem).await }.boxed());
+    }
+
     /// Appends changes. If a patch among them cannot be applied, appends those before it and fails.
     ///
     /// The next attempt delivers these again with the patch, and they are recognised.
@@ -304,12 +333,6 @@ impl Mirror {
         let span = crate::spans::span!("append", feed = %feed.id(), changes = changes.len());
         let appended = engine.store.append(feed.id(), expected, changes).instrument(span).await?;
         self.seq = appended.head.seq;
-    /// Records a problem beside the follow: notice() is synchronous, and saving must not delay the follower.
-    fn record_problem(&self, problem: String) {
-        let target = self.target.clone();
-        tokio::spawn(async move { target.record_problem(problem).await }.boxed());
-    }
-
         Ok(())
     }
 }
@@ -322,6 +345,7 @@ impl Output for Mirror {
         mut changes: Vec<Followed>,
         checkpoint: Option<Value>,
     ) -> Result<(), Self::Error> {
+        self.check_source(&changes)?;
         let MirrorTarget { engine, feed, lease, .. } = self.target.clone();
         if let Some(files) = &self.files {
             for change in &mut changes {

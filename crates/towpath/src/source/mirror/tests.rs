@@ -79,9 +79,34 @@ async fn new_mirror(target: &MirrorTarget) -> Mirror {
         follows: "http://a.example/feed".into(),
         protocol: "smart".into(),
         seq: 0,
+        source: None,
         state: Value::Null,
     };
     Mirror::new(target.clone(), saved).await.unwrap()
+}
+
+/// Ids are unique in each source of the global feed, and not among them.
+#[tokio::test]
+async fn a_second_source_stops_the_mirror_before_its_items_mix() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path()).await;
+    let of = |feed: &str| Followed { feed: feed.into(), ..followed(Op::Put, "1", feed) };
+    let mut mirror = new_mirror(&target).await;
+    mirror.saved.protocol = "diffdelta".into();
+    mirror.deliver(vec![of("aa"), of("aa")], Some(Value::Null)).await.unwrap();
+    // After a restart, too.
+    let mut mirror = new_mirror(&target).await;
+    for changes in [vec![of("bb")], vec![of("aa"), of("bb")]] {
+        let error = mirror.deliver(changes, Some(Value::Null)).await.unwrap_err();
+        let SourceFailure { code, message, .. } = error.to_source_error();
+        assert_eq!(code, "SEVERAL_SOURCES");
+        assert!(message.contains("aa and bb") && message.contains("/diff/bb/head.json"), "{message}");
+    }
+    assert_eq!(target.engine.store.head(target.feed.id()).await.unwrap().seq, 2);
+    mirror.deliver(vec![of("aa")], None).await.unwrap();
+    // Names in other protocols are addresses, which may change.
+    mirror.saved.protocol = "history".into();
+    mirror.deliver(vec![of("bb")], None).await.unwrap();
 }
 
 fn followed(op: Op, id: &str, text: &str) -> Followed {
