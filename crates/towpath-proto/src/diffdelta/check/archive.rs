@@ -51,6 +51,12 @@ impl DiffDeltaChecker {
         let broken = snapshots.windows(2).find(|pair| pair[1].prev_cursor != pair[0].cursor);
         let problem = broken.map(|pair| format!("{} follows on {}", pair[1].url, pair[0].url));
         self.record_at(rules::CHAIN, &response.url, problem);
+        let time = |s: &SnapshotEntry| s.generated_at.parse::<Timestamp>().ok();
+        let back = snapshots.windows(2).find(|pair| time(&pair[1]) < time(&pair[0]));
+        let problem = back.map(|pair| {
+            format!("{} has {}, after {}", pair[1].url, pair[1].generated_at, pair[0].generated_at)
+        });
+        self.record_at(rules::TIMES, &response.url, problem);
         let Some(subject) = &mut self.subject else { return };
         let cursor = subject.latest.as_ref().map(|l| text(&l.value, "cursor")).unwrap_or_default();
         // Section 5: a zero cursor states that no fetch ever succeeded, which the snapshots contradict.

@@ -215,6 +215,7 @@ impl DiffDeltaChecker {
             (rules::SORTED, rules::sorted(document)),
             (rules::NAMED, rules::named(document)),
             (rules::ONCE, rules::once(document)),
+            (rules::COUNTS, rules::counts(document)),
             (rules::FLAGGED, rules::flagged(document)),
         ] {
             self.record_at(rule, url, problem);

@@ -28,6 +28,7 @@ crate::report::rules! {
     CHANGED: "§2.3" Must "changed is true just where cursor differs from prev_cursor";
     CHANGED_SOURCES: "§2.3" Must "changed of a source is true just where its cursor differs from its prev_cursor";
     GENERATED: "§2.4" Must "generated_at is an ISO 8601 time";
+    TIMES: "§2.4" Advice "generated_at does not go back from one snapshot to the next";
     TTL: "§2.5" Must "ttl_sec is a number of seconds from 15 to 3600";
     HASH: "§2.6" Must "the hash that head or index state is the SHA-256 of the file";
     BASIS: "§3.1" Should "feeds declare cursor_basis canonical_v1";
@@ -56,6 +57,7 @@ crate::report::rules! {
     MANIFEST_CAPABLE: "§8" Must "the manifest says that ETags and cursors are supported";
     AVAILABLE: "§8" Must "the sources of sources_supported are available";
     MANIFEST_SCHEMA: "§8" Advice "the manifest is valid by its schema";
+    COUNTS: "§9" Advice "delta_counts of a changed source count its items by their kind of change";
     SCHEMA: "§9" Must "the feed is valid by diff.schema.json";
     FLAGGED: "§9" Must "items with a risk score of 0.4 or more are in the flagged bucket, and only there";
 }
@@ -277,6 +279,32 @@ pub(super) fn once(document: &Value) -> Option<String> {
     let mut items = buckets(document).into_values().flatten();
     let twice = items.find(|item| !seen.insert((text(item, "source"), text(item, "id"))))?;
     Some(format!("item {:?} of {}", text(twice, "id"), text(twice, "source")))
+}
+
+/// Checks the counts of every changed source. Items that an earlier mint had (`changed_in`) do not count.
+pub(super) fn counts(document: &Value) -> Option<String> {
+    let sources = document.get("sources")?.as_object()?;
+    if document.get("changed") != Some(&Value::Bool(true)) {
+        return None;
+    }
+    let mut counted: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for (bucket, items) in buckets(document) {
+        for item in items.iter().filter(|item| item.get("changed_in").is_none()) {
+            // A flagged item states its kind itself; without one it may count as any.
+            let kind = if bucket == "flagged" { text(item, "change") } else { bucket };
+            *counted.entry((text(item, "source"), kind)).or_default() += 1;
+        }
+    }
+    let stated =
+        sources.iter().filter_map(|(name, source)| Some((name.as_str(), source.get("delta_counts")?)));
+    stated.filter(|(name, _)| !counted.contains_key(&(*name, ""))).find_map(|(name, counts)| {
+        ["new", "updated", "removed"].into_iter().find_map(|kind| {
+            let stated = counts.get(kind)?.as_u64()?;
+            let actual = counted.get(&(name, kind)).copied().unwrap_or_default();
+            let text = format!("source {name} counts {stated} as {kind}, and the buckets have {actual}");
+            (stated != actual).then_some(text)
+        })
+    })
 }
 
 pub(super) fn head_fields(head: &Value) -> Option<String> {

@@ -187,6 +187,7 @@ fn members() -> Vec<(&'static str, &'static str, Value, Rule)> {
         ("/diff/ab/latest.json", "/buckets/new", json!({}), rules::SCHEMA),
         ("/diff/ab/latest.json", "/sources_included", json!(["ab", "zz"]), rules::NAMED),
         ("/diff/ab/latest.json", "/sources", json!({}), rules::NAMED),
+        ("/diff/ab/latest.json", "/sources/ab/delta_counts/updated", json!(7), rules::COUNTS),
         ("/diff/ab/latest.json", "/ttl_sec", json!(61), rules::ARCHIVE_SAME),
         ("/archive/ab/2026", "/ttl_sec", json!(61), rules::CANONICAL),
         // `prev_hash` is volatile: the cursor still holds, and only the file's hash differs.
@@ -194,6 +195,7 @@ fn members() -> Vec<(&'static str, &'static str, Value, Rule)> {
         ("/archive/ab/2026", "/generated_at", json!("2020-01-01T00:00:00Z"), rules::ARCHIVE),
         ("/archive/ab/index.json", "/snapshots/2/prev_cursor", json!("x"), rules::CHAIN),
         ("/archive/ab/index.json", "/snapshots/0/prev_cursor", json!("x"), rules::FIRST),
+        ("/archive/ab/index.json", "/snapshots/1/generated_at", json!("2036-01-01T00:00:00Z"), rules::TIMES),
         ("/archive/ab/index.json", "/snapshots/3/url", json!("/gone"), rules::ARCHIVE),
         ("/.well-known", "/capabilities/etag_supported", json!(false), rules::MANIFEST_CAPABLE),
         ("/.well-known", "/polling", json!({}), rules::MANIFEST_FIELDS),

@@ -327,8 +327,9 @@ impl ReplicationChecker {
 fn neighbours(older: &FeedPageHead, newer: &PageVisit) -> Option<String> {
     let newer = newer.head.as_ref()?;
     let next = older.next.as_deref();
+    let named = next.unwrap_or("missing");
     (next != Some(&newer.own))
-        .then(|| format!("{} has the prev {}, whose next is {next:?}", newer.own, older.own))
+        .then(|| format!("{} has the prev {}, whose next is {named}", newer.own, older.own))
 }
 
 impl Exchange for ReplicationChecker {
