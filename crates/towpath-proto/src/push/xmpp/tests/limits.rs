@@ -106,7 +106,8 @@ fn a_node_without_all_changes_is_followed_with_a_warning() {
         let uri = NodeUri { service: SERVICE.into(), node: node.into() };
         let from = crate::follow::StartFrom::Beginning;
         let mut follower =
-            NodeFollower::new(&uri, &from, state, FollowMode::Continuous, ALICE, Box::new(PlainPassword)).unwrap();
+            NodeFollower::new(&uri, &from, state, FollowMode::Continuous, ALICE, Box::new(PlainPassword))
+                .unwrap();
         follower.poll_event()
     };
     for node in ["n?order=created", "n?a=b&order=-modified"] {
