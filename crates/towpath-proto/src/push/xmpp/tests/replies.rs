@@ -2,6 +2,7 @@
 
 use super::limits::{log_in, receive};
 use super::simulation::{ALICE, PlainPassword, SERVICE, follower};
+use crate::follow::FollowMode;
 use crate::push::xmpp::check::NodeChecker;
 use crate::push::xmpp::wire::session::OverXmpp;
 use crate::push::xmpp::wire::uri::NodeUri;
@@ -41,7 +42,7 @@ fn requests_are_answered(client: &mut impl OverXmpp) {
 
 #[test]
 fn a_follower_answers_requests() {
-    requests_are_answered(&mut follower(None, false));
+    requests_are_answered(&mut follower(None, FollowMode::Continuous));
 }
 
 #[test]

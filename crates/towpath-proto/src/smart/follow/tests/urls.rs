@@ -132,7 +132,7 @@ fn redirects_that_lose_everything_end() {
 /// "All items have a unique id within a feed". An item without one is named; the follower goes on after it.
 #[test]
 fn an_item_without_an_id_is_left_out() {
-    let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, true).unwrap();
+    let mut follower = SmartFollower::new(URL, &StartFrom::Beginning, None, FollowMode::CatchUp).unwrap();
     let body = r#"{"items": [{"id": "a"}, {"title": "t"}, "text", {"id": "b"}], "last_cursor": "x"}"#;
     let mut said = Vec::new();
     for (asked, body) in [("order=modified&max", body), ("since=cursor%3Ax", r#"{"items": [], "url": "u"}"#)]
