@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -70,7 +70,7 @@ impl CallQueue {
     }
 }
 
-/// Listens for requests whose query contains the parameter `key`, until the queue is dropped. Others get 404.
+/// Listens for requests whose query contains the parameter `key`, until the queue is dropped. Others get 404, deliveries 410.
 ///
 /// The unguessable `key` keeps strangers from injecting deliveries (WebSub, section 8.2).
 ///
@@ -127,9 +127,8 @@ async fn serve(stream: TcpStream, key: &str, calls: &mpsc::Sender<PendingCall>) 
 
 async fn respond(request: Request<Incoming>, key: &str, calls: &mpsc::Sender<PendingCall>) -> Reply {
     let query = request.uri().query().unwrap_or_default().to_owned();
-    // 404 rather than 403: a stranger learns nothing about the callback.
     if !query.split('&').any(|pair| pair == key) {
-        return Reply::status(404);
+        return unknown_callback(request.method());
     }
     let (parts, body) = request.into_parts();
     let body = match tokio::time::timeout(REQUEST_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await {
@@ -138,6 +137,13 @@ async fn respond(request: Request<Incoming>, key: &str, calls: &mpsc::Sender<Pen
         Err(_) => return Reply::status(408),
     };
     forward_call(calls, Call { method: parts.method, query, headers: parts.headers, body }).await
+}
+
+/// Returns the reply to a call without the key of a follower. A stranger learns nothing about the callback.
+///
+/// Each follower has a key of its own, so a delivery is for one before it. 410 ends its subscription (WebSub, section 7).
+pub fn unknown_callback(method: &Method) -> Reply {
+    Reply::status(if method == Method::POST { 410 } else { 404 })
 }
 
 /// Forwards a call to the follower and waits for its reply; 503 if the follower is gone.

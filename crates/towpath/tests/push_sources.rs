@@ -52,7 +52,7 @@ fn a_polled_source_is_pushed() {
     let status = crate::common::stdout(&dir.run(&["status"]));
     assert!(status.contains(", pushed") && status.contains("not pushed: "), "{status}");
     // Deliveries without the key are refused.
-    assert_eq!(copy.ask("POST", "/feeds/copy/callback", &[], b"{}").status, 404);
+    assert_eq!(copy.ask("POST", "/feeds/copy/callback", &[], b"{}").status, 410);
 }
 
 /// WebSub 4: "Subscribers MUST check for HTTP Link headers first", then for links in the document. Neither depends on the

@@ -99,7 +99,7 @@ fn the_output_equals_that_of_pulling() {
 }
 
 /// WebSub 8.2: a callback's URL is unguessable; a request without its key, or for another topic, gets 404 (subscriber
-/// test 205).
+/// test 205), and a delivery 410 (WebSub 7).
 #[test]
 fn a_callback_answers_only_its_hub() {
     let dir = TestFolder::new(CONFIG);
@@ -117,7 +117,7 @@ fn a_callback_answers_only_its_hub() {
     let post = format!(
         "POST /pushed?hub.topic={topic} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}"
     );
-    assert_eq!(status_of(&host, &post), 404);
+    assert_eq!(status_of(&host, &post), 410);
 }
 
 /// A server's callbacks read large bodies only from clients that know a mirror's key.
@@ -138,7 +138,8 @@ fn a_callback_reads_no_body_without_the_key() {
         let status = status_of(host, &format!("POST {path} {head}"));
         // In a cluster no node knows the key before one has started to follow.
         let is_unknown = clustered::is_on() && path.contains("copy");
-        assert!(status == 404 || is_unknown && status == 503, "{path}: {status}");
+        let is_refused = status == if path.contains("none") { 404 } else { 410 };
+        assert!(is_refused || is_unknown && status == 503, "{path}: {status}");
         assert!(began.elapsed() < Duration::from_secs(20), "{path}");
     }
 }
@@ -287,8 +288,29 @@ fn a_mirror_gets_pushes() {
     publish(&server, &put("three", "Three"));
     until("mirrored", || has("two") && has("three"));
     // Deliveries without the key are refused.
-    assert_eq!(copy.ask("POST", "/feeds/copy/callback", &[], b"{}").status, 404);
+    assert_eq!(copy.ask("POST", "/feeds/copy/callback", &[], b"{}").status, 410);
     assert_eq!(copy.get("/feeds/copy/callback?towpath-key=0").status, 404);
+}
+
+/// WebSub 7: "The subscriber's callback URL MAY return an HTTP 410 code to indicate that the subscription has been deleted".
+/// A follower that starts again has another callback, so the hub would keep a dead subscription for each start.
+#[test]
+fn a_mirror_that_starts_again_leaves_no_subscription() {
+    let (publisher, mirror) = (TestFolder::new(CONFIG), free_port());
+    let server = publisher.serve();
+    let dir = TestFolder::new(&format!(
+        "[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"{}/feeds/aa/items\"\npush = true\n",
+        server.base
+    ));
+    let subscribers = || server.get("/readyz").json()["parts"]["hub"]["total"].as_u64().unwrap_or(0);
+    let copy = dir.serve_at(mirror);
+    until("subscribed", || subscribers() == 1);
+    assert_eq!(copy.stop(), Some(0));
+    let _copy = dir.serve_at(mirror);
+    until("subscribed again", || subscribers() == 2);
+    publish(&server, &put("one", "One"));
+    until("the first ended", || subscribers() == 1);
+    until("the second is pushed", || counter(&server, "towpath_pushes_ok_total") == 1);
 }
 
 /// An HTML page that names a hub and no feed is followed as one item. Without a push the next poll would come after a minute,

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use towpath_client::listen::forward_call;
+use towpath_client::listen::{forward_call, unknown_callback};
 use towpath_client::random::unguessable;
 use towpath_client::{CallQueue, PendingCall};
 use towpath_proto::FeedId;
@@ -137,21 +137,21 @@ enum InboxLocation {
 /// # Errors
 ///
 /// The answer to a call that nobody expects.
-pub async fn inbox(engine: &Engine, feed: &FeedId, query: &str) -> Result<Inbox, Reply> {
+pub async fn inbox(engine: &Engine, feed: &FeedId, method: &Method, query: &str) -> Result<Inbox, Reply> {
     let has = |name: &str| query.split('&').any(|pair| pair == name);
     match Inboxes::of(engine).local(feed) {
         Some((name, calls)) if has(&name) => return Ok(Inbox(InboxLocation::Here(calls))),
         // The same answer as without a follower: a guessed key learns nothing.
-        Some(_) => return Err(Reply::status(404)),
-        None if !engine.is_shared() || !is_called(engine, feed) => return Err(Reply::status(404)),
-        None => {}
+        _ if !engine.is_shared() || !is_called(engine, feed) => return Err(unknown_callback(method)),
+        // Another node may follow by now, whose subscription must not end.
+        _ => {}
     }
     match engine.store.get(Table::Subscriptions, &key('k', feed, "")).await {
         Ok(Some(name)) if std::str::from_utf8(&name).is_ok_and(has) => Ok(Inbox(InboxLocation::Elsewhere)),
         // No follower began yet, or the store cannot be read.
-        // 503 has the hub retry; 404 would tell it that nobody subscribed.
+        // 503 has the hub retry; anything else would tell it that nobody subscribed.
         Ok(None) | Err(_) => Err(Reply::status(503)),
-        Ok(Some(_)) => Err(Reply::status(404)),
+        Ok(Some(_)) => Err(unknown_callback(method)),
     }
 }
 

@@ -83,7 +83,7 @@ pub(crate) async fn callback(
     let feed = known_feed(engine, name)?;
     let (method, headers) = (request.method().clone(), request.headers().clone());
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let reply = match inbox(engine, feed.id(), &query).await {
+    let reply = match inbox(engine, feed.id(), &method, &query).await {
         Ok(inbox) => {
             let body = request_body::read(engine, request, MAX_DELIVERY).await?;
             inbox.call(engine, feed.id(), Call { method, query, headers, body }).await

@@ -143,5 +143,6 @@ pub(super) static PUSH: &[Operation] = &[
     .answers(&[(200, "The challenge", &[("text/plain", "Text")]), (404, "It did not", &[])]),
     Operation::post("/feeds/{feed}/callback", "deliverCallback", "Delivery of another hub (WebSub 7)")
         .may_take(&[("*/*", "Binary")])
-        .answers(&[(200, "Taken", &[]), (202, "Taken", &[]), (404, "Nothing was subscribed to", &[])]),
+        .answers(&[(200, "Taken", &[]), (202, "Taken", &[]), (410, "Nothing was subscribed to", &[])])
+        .problems(&[404]),
 ];
