@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use towpath_proto::format::{self, FeedDocument, ReadOptions};
 
 use crate::common::notes::{NOTES, SYNTAXES, delete, eleven, put};
-use crate::common::{PATIENCE, TestFolder, TestResponse, TestServer, free_port};
+use crate::common::{PATIENCE, TestFolder, TestResponse, TestServer, free_port, wait_until};
 
 fn read(answer: &TestResponse) -> FeedDocument {
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -300,4 +300,42 @@ fn conditional_requests_codings_and_freshness() {
     assert!(titles(&read(&after)).contains("t12"), "a client reads its own write");
     assert_eq!(after.header("cache-control"), Some("no-cache"));
     assert_ne!(after.header("last-modified"), before.header("last-modified"));
+}
+
+/// RFC 9110, section 8.8.2: `Last-Modified` is the time when the representation last changed. A title is part of it.
+#[test]
+fn a_changed_title_reaches_clients_without_tags() {
+    let titled = |title: &str| format!("[[feed]]\nid = \"notes\"\ntitle = {title:?}\n");
+    let dir = TestFolder::new(&titled("Old"));
+    let (port, addresses) = (free_port(), SYNTAXES.map(|(name, _)| format!("/feeds/notes/{name}")));
+    let server = dir.serve_at(port);
+    put(&server, "a", "A");
+    // A document has its date once no other change can share it.
+    let dated = |server: &TestServer, address: &str| {
+        wait_until("it has a date", || server.get(address).header("last-modified").is_some());
+        server.get(address).header("last-modified").unwrap().to_owned()
+    };
+    let old = addresses.clone().map(|address| (dated(&server, &address), address));
+    let since = |server: &TestServer, address: &str, date: &str| {
+        server.ask("GET", address, &[("if-modified-since", date)], b"")
+    };
+    for (date, address) in &old {
+        assert_eq!(since(&server, address, date).status, 304);
+    }
+    dir.write("towpath.toml", titled("New").as_bytes());
+    let reloaded = dir.run(&["reload"]);
+    assert!(reloaded.status.success(), "{}", crate::common::stderr(&reloaded));
+    for (date, address) in &old {
+        let answer = since(&server, address, date);
+        assert!(answer.status == 200 && answer.text().contains("New"), "{address}: {}", answer.text());
+        assert_eq!(since(&server, address, &dated(&server, address)).status, 304);
+    }
+    let old = addresses.map(|address| (dated(&server, &address), address));
+    assert_eq!(server.stop(), Some(0));
+    dir.write("towpath.toml", titled("Newest").as_bytes());
+    let server = dir.serve_at(port);
+    for (date, address) in &old {
+        let answer = since(&server, address, date);
+        assert!(answer.status == 200 && answer.text().contains("Newest"), "{address}: {}", answer.text());
+    }
 }

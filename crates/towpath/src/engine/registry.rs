@@ -76,6 +76,8 @@ pub struct Engine {
     pub extensions: Extensions,
     /// Secret identity of the data folder.
     pub(crate) identity: String,
+    /// Start of this run.
+    pub(crate) started: Timestamp,
     /// Identity of this run, which `/feeds?instance` shows: by it commands know the server that has their data folder open.
     pub(crate) instance: String,
     /// Limit of expensive requests; `None` for a static tree.
@@ -164,6 +166,7 @@ impl Engine {
             runtime: tokio::runtime::Handle::current(),
             extensions: Extensions::default(),
             identity,
+            started: wall_clock::now(),
             instance: hex::encode(unguessable().to_be_bytes()),
             rate_limit: Some(RateLimit::new(config.server.rate_limit)),
             server: Arc::new(ArcSwap::from_pointee(config.server.clone())),
@@ -206,6 +209,7 @@ impl Engine {
             runtime: self.runtime.clone(),
             extensions: Extensions::default(),
             identity: self.identity.clone(),
+            started: self.started,
             instance: self.instance.clone(),
             rate_limit: None,
             server: self.server.clone(),

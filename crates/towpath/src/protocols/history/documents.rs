@@ -25,6 +25,7 @@ use crate::engine::feed_about::feed_about;
 use crate::engine::work::blocking;
 use crate::engine::{Engine, Feed};
 use crate::protocols::history::feed_info::feed_info;
+use crate::protocols::history::last_change::LastChanges;
 use crate::protocols::pages::table::sealed_page;
 use crate::protocols::pages::{Division, READ, cleanup, cleanup_version, divided, number_at, read_range};
 use crate::store_error::StoreError;
@@ -150,26 +151,20 @@ async fn partial(
     };
     let changes = if first <= last { read_range(engine, feed, first, last).await? } else { Vec::new() };
     let plan = match which {
-        HistoryAddress::Newest => DocumentPlan::until_append(engine, feed, place, last),
+        HistoryAddress::Newest => {
+            DocumentPlan { place, validity: Validity::UntilAppend(last), cache: REVALIDATE }
+        }
         // It changes when the page after it is sealed, too.
         HistoryAddress::Page(number) if division.last.is_none_or(|page| number >= page.number) => {
             let seq = division.open.map_or(0, |page| page.last);
-            DocumentPlan {
-                place,
-                valid: Valid::At { head: feed.head.clone(), seq },
-                modified: None,
-                cache: REVALIDATE,
-            }
+            let valid = Valid::At { head: feed.head.clone(), seq };
+            DocumentPlan { place, validity: Validity::Known(valid, None), cache: REVALIDATE }
         }
         HistoryAddress::Page(_) | HistoryAddress::Window(..) => {
             // Immutable to readers, but retention can remove it, and then the cache must not serve it.
             let valid = Valid::At { head: cleanup_version(feed).clone(), seq: version };
-            DocumentPlan {
-                place,
-                valid,
-                modified: changes.last().map(|change| change.modified),
-                cache: IMMUTABLE,
-            }
+            let modified = changes.last().map(|change| change.modified);
+            DocumentPlan { place, validity: Validity::Known(valid, modified), cache: IMMUTABLE }
         }
     };
     make(engine, feed, syntax, plan, changes).await
@@ -292,44 +287,62 @@ async fn complete(engine: &Arc<Engine>, feed: &Arc<Feed>, syntax: Syntax) -> His
             return Ok(Err(HistoryLookup::TooLarge));
         }
     }
-    let plan = DocumentPlan::until_append(engine, feed, HistoryDocument::Complete, seq);
+    let (place, validity) = (HistoryDocument::Complete, Validity::UntilAppend(seq));
+    let plan = DocumentPlan { place, validity, cache: REVALIDATE };
     make(engine, feed, syntax, plan, changes).await
 }
 
 /// Properties of a document to build.
 struct DocumentPlan {
     place: HistoryDocument,
-    valid: Valid,
-    modified: Option<Timestamp>,
+    validity: Validity,
     cache: &'static str,
+}
+
+/// Validity of a document to build, and its date.
+enum Validity {
+    /// Known before it is built.
+    Known(Valid, Option<Timestamp>),
+    /// It shows the log up to its end, which is here.
+    UntilAppend(Seq),
 }
 
 // A year is the usual "for ever" of caches; `immutable` also stops revalidation on reload (RFC 8246).
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 const REVALIDATE: &str = "no-cache";
 
-impl DocumentPlan {
-    /// Plans a document that shows the log up to its end.
-    ///
-    /// Its Last-Modified is the time of the last append here. A further append within that second would give another
-    /// document the same date, so the document has no date until the second is over.
-    fn until_append(engine: &Engine, feed: &Feed, place: HistoryDocument, seq: Seq) -> Self {
-        let head = feed.head.clone();
-        // If the log grew since, the time belongs to a later document.
-        let is_there = head.load(Ordering::Acquire) == seq;
-        let (moved, now) = (feed.last_append(), engine.now());
-        let is_over = moved.is_none_or(|moved| moved.as_second() < now.as_second());
-        // The rest of this second: then the document is built once more, with its date.
-        let rest = u64::try_from(1_000_000_000 - now.subsec_nanosecond()).unwrap_or(0);
-        // A clock that was ahead gives no date until it has passed, and no reason to build each second.
-        let is_ahead = moved.is_some_and(|moved| moved.as_second() > now.as_second());
-        let valid = if is_over || is_ahead {
-            Valid::At { head, seq }
-        } else {
-            Valid::AtUntil { head, seq, end: Instant::now() + Duration::from_nanos(rest) }
-        };
-        Self { place, valid, modified: moved.filter(|_| is_there && is_over), cache: REVALIDATE }
-    }
+/// Returns the validity and the date of a document that shows the log up to its end.
+///
+/// Its Last-Modified is the time of the last append here, or of a later change of its head. A further change within that
+/// second would give another document the same date, so the document has no date until the second is over.
+fn until_append(
+    engine: &Engine,
+    feed: &Feed,
+    syntax: Syntax,
+    seq: Seq,
+    tag: Option<&HeaderValue>,
+) -> (Valid, Option<Timestamp>) {
+    let (head, now) = (feed.head.clone(), engine.now());
+    // If the log grew since, the time belongs to a later document.
+    let is_there = head.load(Ordering::Acquire) == seq;
+    // A static tree has documents of its own, with other addresses.
+    let changed = tag.filter(|_| is_there && !engine.is_tree).map(|tag| {
+        let known = feed.extensions.get_or_insert_with(LastChanges::default);
+        known.update(syntax, (seq, tag), engine.started, now)
+    });
+    // By a clock that was ahead and was set back, a change may seem to be still to come.
+    let moved = feed.last_append().max(changed.filter(|changed| *changed <= now));
+    let is_over = moved.is_none_or(|moved| moved.as_second() < now.as_second());
+    // The rest of this second: then the document is built once more, with its date.
+    let rest = u64::try_from(1_000_000_000 - now.subsec_nanosecond()).unwrap_or(0);
+    // A clock that was ahead gives no date until it has passed, and no reason to build each second.
+    let is_ahead = moved.is_some_and(|moved| moved.as_second() > now.as_second());
+    let valid = if is_over || is_ahead {
+        Valid::At { head, seq }
+    } else {
+        Valid::AtUntil { head, seq, end: Instant::now() + Duration::from_nanos(rest) }
+    };
+    (valid, moved.filter(|_| is_there && is_over))
 }
 
 async fn make(
@@ -340,17 +353,22 @@ async fn make(
     changes: Vec<Change>,
 ) -> HistoryResult<Document> {
     let info = feed_info(engine, feed, feed_about(engine, feed).await?);
-    let DocumentPlan { place, valid, modified, cache } = plan;
+    let DocumentPlan { place, validity, cache } = plan;
     let made = blocking(move || {
         let body = Bytes::from(info.document(syntax, &place, &changes));
         let mut headers = headers(syntax, &body, &info.document_links(syntax, &place));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
-        if let Some(Ok(modified)) = modified.map(|time| HeaderValue::from_str(&http_date::write(time))) {
-            headers.insert(LAST_MODIFIED, modified);
-        }
-        Document::new(body, headers, valid)
+        (body, headers)
     });
-    Ok(Ok(made.await?))
+    let (body, mut headers) = made.await?;
+    let (valid, modified) = match validity {
+        Validity::Known(valid, modified) => (valid, modified),
+        Validity::UntilAppend(seq) => until_append(engine, feed, syntax, seq, headers.get(ETAG)),
+    };
+    if let Some(Ok(modified)) = modified.map(|time| HeaderValue::from_str(&http_date::write(time))) {
+        headers.insert(LAST_MODIFIED, modified);
+    }
+    Ok(Ok(Document::new(body, headers, valid)))
 }
 
 /// Makes the headers of a document. They contain its links, so that followers can walk back with HEAD requests.

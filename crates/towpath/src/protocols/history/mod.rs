@@ -2,6 +2,7 @@
 
 pub(crate) mod documents;
 pub(crate) mod feed_info;
+mod last_change;
 pub(crate) mod serve;
 
 pub(crate) use documents::forget as forget_page;
