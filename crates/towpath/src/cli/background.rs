@@ -135,6 +135,8 @@ fn in_roles(
             })
         }),
     );
+    // Each node makes those of the requests that reach it.
+    tasks.spawn(websub::finish_verifications(engine.clone(), stop.clone()).boxed());
     let delivering = sink::run(engine.clone(), fetcher.clone(), roles.clone(), stop.clone());
     tasks.spawn(delivering.boxed());
     tasks.spawn(poll_sources(engine.clone(), roles.clone(), fetcher.clone(), stop.clone()).boxed());

@@ -60,3 +60,24 @@ fn a_later_request_overrides_an_earlier_one() {
     overlap(("unsubscribe", ""), ("subscribe", "three"));
     assert_eq!(total(&server), 1);
 }
+
+/// WebSub 5.1.2: 202 says that the request "was received and will now be verified". A server that stops meanwhile waits for
+/// the answer.
+#[test]
+fn a_running_verification_outlives_a_stop() {
+    let (dir, (callback, confirm)) = (hub_folder(), slow_subscriber());
+    let (port, slow) = (free_port(), [("hub.verify", "async"), ("hub.verify_token", "slow")]);
+    let server = dir.serve_at(port);
+    let topic = topic(&server, "");
+    assert_eq!(ask(&server, "subscribe", &topic, &callback.url("/"), &slow).status, 202);
+    callback.wait_for("a question", |calls| calls.iter().any(is_slow));
+    std::thread::scope(|scope| {
+        let stopped = scope.spawn(|| server.stop());
+        wait_until("it takes no connections", || std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+        confirm.send(()).unwrap();
+        assert_eq!(stopped.join().unwrap(), Some(0));
+    });
+    let server = dir.serve_at(port);
+    wait_until("it is ready", || server.get("/readyz").status == 200);
+    assert_eq!(total(&server), 1);
+}

@@ -53,6 +53,8 @@ pub(super) struct Verifier {
     pub(super) order: RequestOrder,
     /// Wakes the timer when an earlier time has been set.
     pub(super) wake: Arc<Notify>,
+    /// Tells that a verification does not run any more.
+    pub(super) ended: Notify,
     calls: CallbackOptions,
     client: OnceLock<CallbackClient>,
 }
@@ -71,6 +73,7 @@ impl Verifier {
             queue: Arc::new(Mutex::new(queue)),
             order: RequestOrder::default(),
             wake: Arc::default(),
+            ended: Notify::new(),
             calls,
             client: OnceLock::new(),
         }

@@ -32,3 +32,4 @@ pub use verify::subscribe;
 pub(crate) use ended::on_removed;
 pub(crate) use remote::{apply_remote, on_subscription_written, recover};
 pub(crate) use state::{SubscriberInfo, on_append};
+pub(crate) use verifier::finish_verifications;

@@ -20,9 +20,12 @@ use crate::protocols::websub::confirm::apply_confirmed;
 use crate::protocols::websub::jobs::{PendingVerification, VerificationJob, now};
 use crate::protocols::websub::request::SubscribeError;
 use crate::protocols::websub::state::HubState;
+use crate::stop::{Stop, stopped};
 
 /// Pause before a verified subscription is stored again, while the store takes no writes.
 const SAVE_RETRY: Duration = Duration::from_secs(1);
+/// Time that verifications get to finish when the server stops.
+const GRACE: Duration = Duration::from_secs(5);
 /// Shortest and longest sleep of the timer. Monotonic time stands still while a machine is suspended.
 const SLEEP: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 
@@ -95,9 +98,23 @@ fn begin_due(engine: &Arc<Engine>) {
             perform(&engine, id, job).await;
             // Its slot is free now, and the timer may sleep for a minute.
             begin_due(&engine);
-            HubState::of(&engine).verifier.wake.notify_one();
+            let verifier = &HubState::of(&engine).verifier;
+            verifier.wake.notify_one();
+            verifier.ended.notify_one();
         });
     }
+}
+
+/// Waits for the stop signal, then for the verifications that run. The clients were told that they are accepted.
+pub(crate) async fn finish_verifications(engine: Arc<Engine>, stop: Stop) {
+    stopped(&stop).await;
+    let verifier = &HubState::of(&engine).verifier;
+    let finishing = async {
+        while verifier.queue.lock().jobs.running() > 0 {
+            verifier.ended.notified().await;
+        }
+    };
+    let _ = timeout(GRACE, finishing).await;
 }
 
 async fn perform(engine: &Arc<Engine>, id: VerificationId, job: VerificationJob) {
