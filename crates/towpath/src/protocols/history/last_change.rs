@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_document_changes_with_its_head() {
         let (changes, time) = (LastChanges::default(), |second| Timestamp::from_second(second).unwrap());
-        let mut update = |syntax, seq, tag: &'static str, now| {
+        let update = |syntax, seq, tag: &'static str, now| {
             let at = changes.update(syntax, (seq, &HeaderValue::from_static(tag)), time(1), time(now));
             at.as_second()
         };
