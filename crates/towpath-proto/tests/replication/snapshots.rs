@@ -2,7 +2,7 @@
 
 use http::Method;
 use towpath_proto::change::Op;
-use towpath_proto::follow::{Exchange, FollowError, Monotonic, Now, Request, StartFrom};
+use towpath_proto::follow::{Exchange, FollowError, FollowMode, Monotonic, Now, Request, StartFrom};
 use towpath_proto::item::Item;
 use towpath_proto::replication::follow::{ReplicationFollower, ReplicationOptions};
 use towpath_proto::replication::pages::{Cleanup, PageLimits};
@@ -419,7 +419,7 @@ fn each_page_of_a_snapshot_ends_the_backoff() {
     let publisher = publisher();
     let mut consumer = RecordingConsumer::default();
     let mut follower =
-        consumer.follower(BASE, StartFrom::Beginning, ReplicationOptions { once: false, ..options(1) });
+        consumer.follower(BASE, StartFrom::Beginning, ReplicationOptions { mode: FollowMode::Continuous, ..options(1) });
     let mut now = time(100);
     for pages in 1..3 {
         let mut left = 2;

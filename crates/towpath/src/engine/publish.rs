@@ -1,6 +1,7 @@
 //! Appends of what people and programs publish.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use towpath_proto::diff::{KnownItems, indexed_without_unchanged};
 use towpath_proto::{FeedId, NewChange, Op};
@@ -8,6 +9,7 @@ use towpath_store::{AppendError, Appended, Expected, Store};
 use tracing::Instrument as _;
 
 use super::attachments::{self, SavedFiles};
+use super::work::to_the_end;
 use super::{Engine, scheduled};
 use crate::spans::span;
 use crate::store_error::StoreError;
@@ -70,21 +72,25 @@ fn of_whole_batch(mut error: AppendError, indexes: &[usize]) -> AppendError {
 }
 
 /// Publishes a batch as [`publish`], and does what goes with it: cancels what is scheduled for its items, and removes the
-/// files of those that it deletes. If it is refused, what was scheduled stays.
+/// files of those that it deletes. If it is refused, what was scheduled stays. It goes on if this future is dropped.
 ///
 /// # Errors
 ///
 /// Errors of [`Store::append`], and [`StoreError`] if what is scheduled or the files' records cannot be read or written.
 pub(crate) async fn publish_changes(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     feed: &FeedId,
     expected: Expected,
     changes: Vec<NewChange>,
 ) -> Result<Published, StoreError> {
-    publish_with(engine, feed, expected, changes, SavedFiles::default()).await
+    let (at, feed) = (engine.clone(), feed.clone());
+    let publishing = async move { publish_with(&at, &feed, expected, changes, SavedFiles::default()).await };
+    to_the_end(engine, publishing).await?
 }
 
 /// As [`publish_changes`], for changes that name files. If they are refused, the files go that were not there before.
+///
+/// It has several writes. A caller whose future may be dropped runs it, with the saving of its files, by [`to_the_end`].
 pub(crate) async fn publish_with(
     engine: &Engine,
     feed: &FeedId,
@@ -96,16 +102,22 @@ pub(crate) async fn publish_with(
     // A patch goes on from what is there, so what comes later stays.
     let replaced =
         changes.iter().filter(|change| change.op != Op::Patch).map(|change| change.item.id.as_str());
-    let cancelled = scheduled::cancel(engine, feed, replaced).await?;
+    let cancellation = scheduled::cancel(engine, feed, replaced).await?;
     let deletions = changes.iter().filter(|change| change.op == Op::Delete);
     let deleted: Vec<String> = deletions.map(|change| change.item.id.clone()).collect();
     let published = publish(store, feed, expected, changes).await;
-    if published.as_ref().is_err_and(is_refusal) {
-        cancelled.restore(engine, feed).await?;
-        files.refuse(store, feed).await?;
-    } else {
-        // Released: the files of deleted items need a hold of their own.
-        drop(files);
+    match &published {
+        Err(e) if is_refusal(e) => {
+            cancellation.withdraw(engine, feed).await?;
+            files.refuse(store, feed).await?;
+        }
+        Ok(_) => {
+            // Released: the files of deleted items need a hold of their own.
+            drop(files);
+            cancellation.confirm(engine, feed).await?;
+        }
+        // What became of the append tells whether the cancellation counts.
+        Err(_) => {}
     }
     let published = published?;
     attachments::forget(engine, feed, &deleted).await?;
@@ -115,4 +127,44 @@ pub(crate) async fn publish_with(
 /// Returns true if nothing of the batch can be there, now or later.
 fn is_refusal(error: &AppendError) -> bool {
     !matches!(error, AppendError::UnknownOutcome { .. } | AppendError::Storage { .. } | AppendError::Closed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt as _;
+    use tokio::time::timeout;
+    use towpath_proto::Item;
+
+    use super::*;
+    use crate::protocols::failing_store;
+
+    /// A form's request is dropped between the cancellation and the append, and the append is refused or not.
+    #[tokio::test]
+    async fn what_was_scheduled_is_replaced_or_stays() {
+        for (expected, is_refused) in [(Expected::Any, false), (Expected::Last(9), true)] {
+            let (engine, store) = failing_store::engine("[[feed]]\nid = \"notes\"\n").await;
+            let feed = FeedId::new("notes").unwrap();
+            let put = || vec![NewChange::put(Item::new("a"))];
+            let later = put().into_iter().map(|change| (change, "2999-01-01T00:00:00Z".parse().unwrap()));
+            scheduled::schedule(&engine, &feed, later.collect()).await.unwrap();
+            let held = store.hold("publish-at/item/");
+            {
+                let publishing = publish_changes(&engine, &feed, expected, put());
+                tokio::select! {
+                    biased;
+                    published = publishing => panic!("{published:?}"),
+                    () = held.made.notified() => {}
+                }
+            }
+            let written = store.hold("publish-at/item/");
+            held.released.notify_one();
+            let limit = Duration::from_secs(30);
+            timeout(limit, written.made.notified()).await.expect("the publish goes on to its end");
+            assert_eq!(store.head(&feed).await.unwrap().seq, u64::from(!is_refused));
+            let left = scheduled::list(store.as_ref(), &feed, 10).now_or_never().unwrap().unwrap();
+            assert_eq!(left.len(), usize::from(is_refused));
+        }
+    }
 }

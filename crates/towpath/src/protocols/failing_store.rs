@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, Notify};
 use towpath_proto::change::{Change, NewChange, Seq};
 use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
@@ -31,16 +31,46 @@ pub(crate) struct FailingStore {
     late_hooks: Mutex<Vec<TableHook>>,
     /// Part of a key: the next read of such a key fails, once.
     pub(crate) read_fault: Mutex<Option<&'static str>>,
+    /// Part of a key: the next read of such a key panics, once.
+    pub(crate) read_panic: Mutex<Option<&'static str>>,
     /// Part of a key: writes to such keys wait until as many have come as the barrier asks for.
     pub(crate) write_gate: Mutex<Option<(&'static str, Arc<Barrier>)>>,
+    /// Part of a key: the next write to such a key is made, and its answer is held back.
+    pub(crate) write_hold: Mutex<Option<(&'static str, Arc<HeldAnswer>)>>,
+}
+
+/// Answer to a write that a test holds back.
+#[derive(Default)]
+pub(crate) struct HeldAnswer {
+    /// The write is made.
+    pub(crate) made: Notify,
+    /// The answer may come.
+    pub(crate) released: Notify,
+}
+
+impl FailingStore {
+    /// Holds back the answer to the next write of a key with this part.
+    pub(crate) fn hold(&self, part: &'static str) -> Arc<HeldAnswer> {
+        let held = Arc::new(HeldAnswer::default());
+        *self.write_hold.lock() = Some((part, held.clone()));
+        held
+    }
 }
 
 /// Returns an engine on such a store, for a configuration.
 pub(crate) async fn engine(config: &str) -> (Arc<Engine>, Arc<FailingStore>) {
     let inner = Arc::new(MemoryStore::new(Arc::new(Timestamp::now)));
-    let (write_fault, doubt_fault, in_doubt, late_hooks, read_fault, write_gate) = Default::default();
-    let store =
-        FailingStore { inner, write_fault, doubt_fault, in_doubt, late_hooks, read_fault, write_gate };
+    let store = FailingStore {
+        inner,
+        write_fault: Mutex::default(),
+        doubt_fault: Mutex::default(),
+        in_doubt: Mutex::default(),
+        late_hooks: Mutex::default(),
+        read_fault: Mutex::default(),
+        read_panic: Mutex::default(),
+        write_gate: Mutex::default(),
+        write_hold: Mutex::default(),
+    };
     let store = Arc::new(store);
     let config = Config::parse(config, Path::new("towpath.toml")).unwrap();
     (crate::protocols::start(config, store.clone()).await.unwrap(), store)
@@ -124,6 +154,7 @@ impl Store for FailingStore {
     }
 
     async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        assert!(!is_due(&self.read_panic, [key].into_iter()), "a fault of the program");
         if is_due(&self.read_fault, [key].into_iter()) {
             let target = ReadTarget::Table(table, key.to_vec());
             return Err(ReadError::Storage { target, reason: "it is being opened again".into() });
@@ -150,14 +181,19 @@ impl Store for FailingStore {
             return Err(WriteError::Storage { reason: "a sync failed".into() });
         }
         let gate = self.write_gate.lock().clone();
-        let is_gated =
-            |part: &str| writes.iter().any(|write| String::from_utf8_lossy(&write.key).contains(part));
-        if let Some((_, barrier)) = gate.filter(|(part, _)| is_gated(part)) {
+        let has = |part: &str| writes.iter().any(|write| String::from_utf8_lossy(&write.key).contains(part));
+        if let Some((_, barrier)) = gate.filter(|(part, _)| has(part)) {
             barrier.wait().await;
         }
+        let held = self.write_hold.lock().take_if(|(part, _)| has(part));
         // As the commit thread of an embedded store: what is queued is written, whether or not the caller waits.
         let inner = self.inner.clone();
-        tokio::spawn(async move { inner.write(writes, conditions).await }).await.unwrap()
+        let written = tokio::spawn(async move { inner.write(writes, conditions).await }).await.unwrap();
+        if let Some((_, held)) = held {
+            held.made.notify_one();
+            held.released.notified().await;
+        }
+        written
     }
 
     async fn let_go(&self, feed: &FeedId, horizon: Seq) -> Result<LogHead, WriteError> {

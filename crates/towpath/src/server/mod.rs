@@ -12,6 +12,8 @@ mod connection;
 pub(crate) mod console;
 mod date;
 mod descriptors;
+#[cfg(test)]
+mod dropped_requests;
 mod expensive;
 mod feed_settings;
 mod file_response;

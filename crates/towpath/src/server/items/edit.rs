@@ -1,7 +1,5 @@
 //! Changes of an item that a request asks for: `PUT`, `PATCH` and `DELETE`.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request};
@@ -69,7 +67,7 @@ impl From<ItemEdit> for RequestedEdit {
 
 /// Reads what a request asks for.
 pub(super) async fn read(
-    engine: &Arc<Engine>,
+    engine: &Engine,
     feed: &Feed,
     id: &str,
     request: Request<Incoming>,
@@ -94,7 +92,7 @@ pub(super) async fn read(
 
 /// Reads the item of a PUT: the body is its content, the query has the other fields.
 async fn put_item(
-    engine: &Arc<Engine>,
+    engine: &Engine,
     feed: &Feed,
     id: &str,
     request: Request<Incoming>,

@@ -27,7 +27,8 @@ use crate::engine::access::may_change;
 use crate::engine::attachments::{self, KeptFile, content_key};
 use crate::engine::item_versions::{version, versions};
 use crate::engine::request::{asks_for_line, feed_to_change, known_feed, parameters};
-use crate::engine::scheduled::{self, Cancelled};
+use crate::engine::scheduled::{self, Cancellation};
+use crate::engine::work::to_the_end;
 use crate::engine::{Engine, Feed};
 use crate::protocols::addresses::item_url;
 use crate::protocols::smart::settings;
@@ -65,17 +66,22 @@ pub(crate) async fn item(
     if publish::is_large(&request) {
         condition.check(live(engine, &feed, id).await?.as_ref())?;
     }
-    // The body is read after the checks above: a refused upload of 64 MiB is not received.
-    let RequestedEdit { edit, publish_at, file } = edit::read(engine, &feed, id, request).await?;
-    let done = change(engine, &feed, &condition, &method, edit, publish_at).await;
-    if let Some(file) = file {
-        file.end_upload(engine, &done).await;
-    }
-    if let Ok(answer) = &done {
-        let status = answer.status.as_u16();
-        tracing::debug!(feed = %feed.id(), token = %sender, %method, item = id, status, "published");
-    }
-    done
+    let (at, id) = (engine.clone(), id.to_owned());
+    let changing = async move {
+        // The body is read after the checks above: a refused upload of 64 MiB is not received.
+        let RequestedEdit { edit, publish_at, file } = edit::read(&at, &feed, &id, request).await?;
+        let done = change(&at, &feed, &condition, &method, edit, publish_at).await;
+        if let Some(file) = file {
+            file.end_upload(&at, &done).await;
+        }
+        if let Ok(answer) = &done {
+            let status = answer.status.as_u16();
+            tracing::debug!(feed = %feed.id(), token = %sender, %method, item = id, status, "published");
+        }
+        done
+    };
+    // If the client goes, a body that still comes is cut off, and what has come whole is published.
+    to_the_end(engine, changing).await?
 }
 
 /// Makes a change that was received.
@@ -91,23 +97,27 @@ async fn change(
     if let (Some(at), ItemEdit::Change(change)) = (publish_at.filter(|at| *at > engine.now()), &edit) {
         return later(engine, feed, condition, NewChange::clone(change), at).await;
     }
-    // Cancelled first: what was scheduled must not come after what replaces it.
-    let cancelled = match *method {
-        Method::PATCH => Cancelled::default(),
+    // Before the append: what was scheduled must not come after what replaces it.
+    let cancellation = match *method {
+        Method::PATCH => Cancellation::default(),
         _ => scheduled::cancel(engine, feed.id(), std::iter::once(id.as_str())).await?,
     };
-    let count = cancelled.count();
+    let count = cancellation.count();
     let done = match append_if(engine, feed, condition, edit).await {
         Ok(done) => Some(done),
         // It was to be published, and now is not: that is a deletion, too.
         Err(e) if e.kind == RouteErrorKind::NotFound && count > 0 && condition.check(None).is_ok() => None,
         Err(e) => {
             if !e.kind.is_uncertain() {
-                cancelled.restore(engine, feed.id()).await?;
+                cancellation.withdraw(engine, feed.id()).await?;
             }
             return Err(e);
         }
     };
+    let count = cancellation.confirm(engine, feed.id()).await?;
+    if done.is_none() && count == 0 {
+        return Err(RouteError::busy("what was scheduled for this item was just published; try again"));
+    }
     if *method == Method::DELETE {
         attachments::forget(engine, feed.id(), std::slice::from_ref(&id)).await?;
     }

@@ -1,6 +1,7 @@
 //! `POST /feeds/{feed}/items`: a batch of changes.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
@@ -19,9 +20,11 @@ use crate::config::TokenRight;
 use crate::document::prebuilt::Answer;
 use crate::document::route_error::RouteError;
 use crate::engine::access::may_change;
+use crate::engine::attachments::NewFile;
 use crate::engine::publish::{Published, publish_with};
 use crate::engine::request::{feed_to_change, parameters};
-use crate::engine::{Engine, attachments, request_body, scheduled};
+use crate::engine::work::to_the_end;
+use crate::engine::{Engine, Feed, attachments, request_body, scheduled};
 use crate::server::item_response::json_answer;
 use crate::server::read_your_writes::set_position;
 use crate::store_error::StoreError;
@@ -52,7 +55,7 @@ pub(in crate::server) struct BatchReceipt {
 
 /// Appends a batch whole or not at all, except for what is to be published later.
 pub(in crate::server) async fn post(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     peer: SocketAddr,
     feed: &str,
     request: Request<Incoming>,
@@ -65,27 +68,41 @@ pub(in crate::server) async fn post(
     let form = BodyForm::of(&request, &feed)?;
     let bytes = request_body::read(engine, request, MAX_BATCH).await?;
     let (lines, files) = form.read(engine, &feed, bytes, urls).await?;
+    let at = engine.clone();
+    let publishing = async move { publish(&at, &feed, expected, lines, files).await };
+    let receipt = to_the_end(engine, publishing).await??;
+    let BatchReceipt { appended, scheduled, last, .. } = receipt;
+    tracing::debug!(feed = receipt.feed, token = %sender, appended, scheduled, last, "published a batch");
+    let mut answer = json_answer(StatusCode::OK, &json!(receipt));
+    set_position(&mut answer.headers, receipt.last);
+    Ok(answer)
+}
+
+/// Publishes lines with their files.
+async fn publish(
+    engine: &Engine,
+    feed: &Feed,
+    expected: Expected,
+    lines: Vec<PublishedLine>,
+    files: Vec<NewFile>,
+) -> Result<BatchReceipt, RouteError> {
     let files = attachments::save(engine, feed.id(), files).await?;
     let Divided { changes, places, later } = divide(engine, lines);
     let count = changes.len();
     let published = publish_with(engine, feed.id(), expected, changes, files).await;
     let Published { appended, unchanged, changed } = published.map_err(|e| refused(e, &places))?;
-    let later_count = later.len();
+    let scheduled = later.len();
     scheduled::schedule(engine, feed.id(), later).await?;
-    tracing::debug!(feed = %feed.id(), token = %sender, count, later_count, last = appended.head.seq, "published a batch");
-    let receipt = BatchReceipt {
+    Ok(BatchReceipt {
         appended: count - unchanged,
         changed,
         feed: feed.id().to_string(),
         first: appended.first,
         last: appended.head.seq,
         modified: appended.head.modified,
-        scheduled: later_count,
+        scheduled,
         unchanged,
-    };
-    let mut answer = json_answer(StatusCode::OK, &json!(receipt));
-    set_position(&mut answer.headers, appended.head.seq);
-    Ok(answer)
+    })
 }
 
 /// Parses `?expect=SEQ`: append only if the feed ends there.

@@ -1,7 +1,5 @@
 //! Contents above the limit of what is held in memory: stored in chunks while they arrive.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::Request;
 use hyper::body::{Body as _, Incoming};
@@ -39,9 +37,9 @@ pub(in crate::server) fn is_large(request: &Request<Incoming>) -> bool {
     request.body().size_hint().lower() > MAX_CONTENT as u64
 }
 
-/// Receives the content of a PUT.
+/// Receives the content of a PUT. Not to be dropped half way: the chunks would stay.
 pub(in crate::server) async fn content(
-    engine: &Arc<Engine>,
+    engine: &Engine,
     feed: &Feed,
     id: &str,
     media_type: &str,
@@ -67,10 +65,7 @@ pub(in crate::server) async fn content(
     upload.row.length = length;
     upload.row.run.clone_from(&engine.instance);
     check_room(engine, length.unwrap_or_default())?;
-    let at = engine.clone();
-    // A task of its own: if the client goes, hyper drops this request, and the chunks would stay.
-    let receiving = tokio::spawn(async move { receive(&at, upload, received.freeze(), body).await });
-    let file = receiving.await.map_err(|e| RouteError::internal(e.to_string()))??;
+    let file = receive(engine, upload, received.freeze(), body).await?;
     Ok(ReceivedContent::File(Box::new(file)))
 }
 

@@ -1,6 +1,5 @@
 //! Creation of an upload (tus 1.0.0, extensions creation, creation-with-upload and creation-defer-length).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,7 +27,7 @@ const MAX_UPLOADS: usize = 100;
 
 /// Creates an upload, and takes the bytes that come with the request.
 pub(super) async fn create(
-    engine: &Arc<Engine>,
+    engine: &Engine,
     feed: &Feed,
     request: Request<Incoming>,
 ) -> Result<Answer, RouteError> {
@@ -47,8 +46,7 @@ pub(super) async fn create(
     let url = format!("{}/feeds/{}/uploads/{}", engine.base_url, feed.id(), upload.id);
     insert(&mut answer.headers, LOCATION, &url);
     if let Some(part) = part {
-        let at = engine.clone();
-        take(engine, async move { receive_first(&at, upload, part).await }, &mut answer.headers).await?;
+        take(engine, receive_first(engine, upload, part), &mut answer.headers).await?;
     } else if length == Some(0) {
         set_position(&mut answer.headers, publish(engine, &mut upload).await?);
     } else {

@@ -29,6 +29,7 @@ use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::access::may_change;
 use crate::engine::attachments::{Stage, Upload, finish, finish_late, max_size};
 use crate::engine::request::feed_to_change;
+use crate::engine::work::to_the_end;
 use crate::engine::{Engine, Feed};
 use crate::server::item_response::insert;
 use crate::server::problem::Problem;
@@ -103,18 +104,35 @@ async fn dispatch(
     if request.headers().get(RESUMABLE).is_none_or(|version| version != VERSION) {
         return Err(RouteError::precondition(format!("Tus-Resumable must be {VERSION}")));
     }
-    let Some(id) = id else { return create(engine, &feed, request).await };
+    let (at, id) = (engine.clone(), id.map(str::to_owned));
+    let working = async move {
+        match id {
+            Some(id) => carry_on(&at, &feed, &id, request).await,
+            None => create(&at, &feed, request).await,
+        }
+    };
+    // If the client goes, the bytes that came are kept, and the last one publishes the item.
+    to_the_end(engine, working).await?
+}
+
+/// Does what a request asks of an upload that there is.
+async fn carry_on(
+    engine: &Engine,
+    feed: &Feed,
+    id: &str,
+    request: Request<Incoming>,
+) -> Result<Answer, RouteError> {
     // "The actual method of the request MUST be ignored", for clients that can send only POST.
     let tunnelled = request.headers().get("x-http-method-override").map(HeaderValue::as_bytes);
     let method = match (request.method(), tunnelled) {
         (&Method::POST, Some(method)) => Method::from_bytes(method).unwrap_or(Method::POST),
         (method, _) => method.clone(),
     };
-    let upload = find(engine, &feed, id).await?;
+    let upload = find(engine, feed, id).await?;
     match method {
         Method::HEAD => status(engine, upload).await,
-        Method::PATCH => append(engine, &feed, upload, request).await,
-        Method::DELETE => terminate(engine, &feed, upload).await,
+        Method::PATCH => append(engine, feed, upload, request).await,
+        Method::DELETE => terminate(engine, feed, upload).await,
         _ => Err(RouteError::bad_request("X-HTTP-Method-Override must be PATCH, HEAD or DELETE")),
     }
 }
@@ -159,7 +177,7 @@ async fn status(engine: &Engine, mut upload: Upload) -> Result<Answer, RouteErro
 }
 
 async fn append(
-    engine: &Arc<Engine>,
+    engine: &Engine,
     feed: &Feed,
     mut upload: Upload,
     request: Request<Incoming>,
@@ -178,8 +196,8 @@ async fn append(
     set_length(engine, &mut upload, headers).await?;
     let part = Part::of(engine, request, &upload.row)?;
     let mut answer = bare(StatusCode::NO_CONTENT);
-    let (at, id) = (engine.clone(), upload.id.clone());
-    let taken = take(engine, async move { receive(&at, upload, part).await }, &mut answer.headers).await;
+    let id = upload.id.clone();
+    let taken = take(engine, receive(engine, upload, part), &mut answer.headers).await;
     match taken {
         // The other request may have removed it: then there is nothing to go on with.
         Err(e) if e.kind == RouteErrorKind::Conflict => Err(find(engine, feed, &id).await.err().unwrap_or(e)),

@@ -1,7 +1,5 @@
 //! Bytes of an upload that a request brings.
 
-use std::sync::Arc;
-
 use http::{HeaderMap, Request};
 use hyper::body::{Body as _, Incoming};
 use towpath_proto::change::Seq;
@@ -45,23 +43,16 @@ impl Part {
 
 /// Has a part received, and says how far the upload is. The last byte publishes the item.
 pub(super) async fn take(
-    engine: &Arc<Engine>,
-    receiving: impl Future<Output = Result<Upload, RouteError>> + Send + 'static,
+    engine: &Engine,
+    receiving: impl Future<Output = Result<Upload, RouteError>>,
     headers: &mut HeaderMap,
 ) -> Result<(), RouteError> {
-    let engine = engine.clone();
-    let taking = async move {
-        let mut upload = receiving.await?;
-        let is_whole = upload.row.length == Some(upload.row.offset);
-        let published = match is_whole && upload.row.stage != Stage::Done {
-            true => Some(publish(&engine, &mut upload).await?),
-            false => None,
-        };
-        Ok::<_, RouteError>((upload, published))
+    let mut upload = receiving.await?;
+    let is_whole = upload.row.length == Some(upload.row.offset);
+    let published = match is_whole && upload.row.stage != Stage::Done {
+        true => Some(publish(engine, &mut upload).await?),
+        false => None,
     };
-    // A task of its own: if the client goes, hyper drops this request, and what came would be lost.
-    let taken = tokio::spawn(taking).await.map_err(|e| RouteError::internal(e.to_string()))?;
-    let (upload, published) = taken?;
     insert(headers, OFFSET, &upload.row.offset.to_string());
     match published {
         Some(seq) => set_position(headers, seq),
