@@ -269,6 +269,8 @@ impl Mirror {
             // Hashes only: after a crash there may be many, and items can be large.
             unconfirmed.extend(page.into_iter().map(AppendedChange::from_log));
         }
+        // A log that was restored from a copy may end before the checkpoint.
+        after = after.min(engine.store.head(feed.id()).await?.seq);
         let files = MirrorFiles::of(engine, feed, &target.lease);
         Ok(Self { target, saved, seq: after, unconfirmed, files, large: LargeEntities::default() })
     }
@@ -328,8 +330,8 @@ impl Mirror {
         let MirrorTarget { engine, feed, lease, .. } = &self.target;
         // If another node has taken over the mirror, both would append the same changes.
         roles::check(lease)?;
-        // On a single node the mirror is the only writer; local publishing to a mirror is rejected.
-        let expected = if engine.is_shared() { Expected::Last(self.seq) } else { Expected::Any };
+        // An earlier append whose sync failed, or whose follow was ended, may come to be in the log after it was read.
+        let expected = Expected::Last(self.seq);
         let span = crate::spans::span!("append", feed = %feed.id(), changes = changes.len());
         let appended = engine.store.append(feed.id(), expected, changes).instrument(span).await?;
         self.seq = appended.head.seq;
@@ -367,7 +369,7 @@ impl Output for Mirror {
         attachments::forget(&engine, feed.id(), &deleted).await?;
         let Some(state) = checkpoint else { return Ok(()) };
         self.saved.state = state;
-        self.saved.seq = if engine.is_shared() { self.seq } else { engine.store.head(feed.id()).await?.seq };
+        self.saved.seq = self.seq;
         let value = serde_json::to_vec(&self.saved).unwrap_or_default();
         let write = TableWrite { table: Table::Sources, key: key(&feed), value: Some(value.into()) };
         engine.store.write(vec![write], conditions(&lease)).await?;

@@ -168,6 +168,38 @@ async fn redelivered_changes_are_recognised_and_different_ones_are_new() {
     assert_eq!(seq().await, 7, "new");
 }
 
+/// An append whose outcome was unknown comes to be in the log after the next attempt has read it.
+#[tokio::test]
+async fn a_late_append_is_not_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path()).await;
+    let all = || vec![followed(Op::Put, "a", "x"), followed(Op::Put, "b", "x")];
+    let seq = async || target.engine.store.head(target.feed.id()).await.unwrap().seq;
+    let (mut late, mut next) = (new_mirror(&target).await, new_mirror(&target).await);
+    late.deliver(all(), None).await.unwrap();
+    let refused = next.deliver(all(), Some(Value::Null)).await;
+    assert!(matches!(refused, Err(MirrorError::Append(AppendError::Conflict { .. }))), "{refused:?}");
+    new_mirror(&target).await.deliver(all(), Some(Value::Null)).await.unwrap();
+    assert_eq!(seq().await, 2);
+}
+
+/// A log that was restored from an older copy than the checkpoint grows again.
+#[tokio::test]
+async fn a_log_that_ends_before_the_checkpoint_is_appended_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = target(folder.path()).await;
+    let mut saved = new_mirror(&target).await.saved;
+    saved.seq = 9;
+    let write = TableWrite {
+        table: Table::Sources,
+        key: key(&target.feed),
+        value: Some(serde_json::to_vec(&saved).unwrap().into()),
+    };
+    target.engine.store.write(vec![write], Vec::new()).await.unwrap();
+    new_mirror(&target).await.deliver(vec![followed(Op::Put, "a", "x")], Some(Value::Null)).await.unwrap();
+    assert_eq!(target.engine.store.head(target.feed.id()).await.unwrap().seq, 1);
+}
+
 /// Retention of the log leaves the changes that a redelivery is compared with.
 #[tokio::test]
 async fn changes_after_the_checkpoint_are_needed() {
