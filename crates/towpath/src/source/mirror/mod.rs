@@ -5,7 +5,7 @@ mod files;
 mod large;
 mod run;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -209,8 +209,9 @@ struct Mirror {
     saved: MirrorState,
     /// Last `seq` of the local log, as far as this mirror knows.
     seq: u64,
-    /// Changes appended after the saved checkpoint, oldest first. The publisher will deliver them again.
-    unconfirmed: VecDeque<AppendedChange>,
+    /// Changes appended after the saved checkpoint, oldest first, with their positions. The publisher will deliver them
+    /// again.
+    unconfirmed: VecDeque<(u64, AppendedChange)>,
     /// Copies of files, if there are to be any.
     files: Option<MirrorFiles>,
     /// Entities of Data Replication that become files.
@@ -228,12 +229,12 @@ struct AppendedChange {
 }
 
 impl AppendedChange {
-    /// Identity of a change in the log.
-    fn from_log(change: Change) -> Self {
-        let Change { op, item, patch, entry_id, hash, .. } = change;
+    /// Identity and position of a change in the log.
+    fn from_log(change: Change) -> (u64, Self) {
+        let Change { seq, op, item, patch, entry_id, hash, .. } = change;
         // The hash of a patch's change is that of the resulting item.
         let hash = if op == Op::Patch { hash_of_patch(patch) } else { hash };
-        Self { op, id: item.id, hash, entry_id }
+        (seq, Self { op, id: item.id, hash, entry_id })
     }
 
     /// Identity of a delivered change.
@@ -294,7 +295,7 @@ impl Mirror {
 
     /// Returns true if this change is the redelivery of the next unconfirmed one.
     fn is_redelivered(&mut self, change: &NewChange) -> bool {
-        let Some(next) = self.unconfirmed.front() else { return false };
+        let Some((_, next)) = self.unconfirmed.front() else { return false };
         if *next == AppendedChange::from_delivery(change) {
             self.unconfirmed.pop_front();
             return true;
@@ -302,6 +303,34 @@ impl Mirror {
         // The publisher's history differs from the log. From here on every change is new.
         self.unconfirmed.clear();
         false
+    }
+
+    /// Forgets unconfirmed changes that may only look like those of a unit.
+    ///
+    /// A publisher that collapses its history delivers the last change of an item alone. It may have set the item back to
+    /// what it was before a later unconfirmed change.
+    fn forget_ambiguous(&mut self, changes: &[NewChange]) {
+        if self.unconfirmed.is_empty() {
+            return;
+        }
+        let pairs = changes.iter().zip(&self.unconfirmed);
+        let same =
+            pairs.take_while(|(change, (_, known))| AppendedChange::from_delivery(change) == *known).count();
+        let later: HashSet<&str> =
+            self.unconfirmed.range(same..).map(|(_, known)| known.id.as_str()).collect();
+        let new: HashSet<&str> = changes[same..].iter().map(|change| change.item.id.as_str()).collect();
+        let is_ambiguous = |change: &NewChange| {
+            let id = change.item.id.as_str();
+            change.entry_id.is_none() && later.contains(id) && !new.contains(id)
+        };
+        if let Some(first) = changes[..same].iter().position(is_ambiguous) {
+            self.unconfirmed.truncate(first);
+        }
+    }
+
+    /// Returns the position in the log up to which everything is delivered.
+    fn confirmed(&self) -> u64 {
+        self.unconfirmed.front().map_or(self.seq, |(seq, _)| seq - 1)
     }
 }
 
@@ -357,6 +386,7 @@ impl Output for Mirror {
         let changes: Vec<NewChange> = changes.into_iter().map(new_change).collect();
         let (deleted, present) = changes.iter().partition::<Vec<_>, _>(|change| change.op == Op::Delete);
         let [deleted, present] = [deleted, present].map(ids);
+        self.forget_ambiguous(&changes);
         let changes: Vec<NewChange> =
             changes.into_iter().filter(|change| !self.is_redelivered(change)).collect();
         if !changes.is_empty() {
@@ -369,7 +399,7 @@ impl Output for Mirror {
         attachments::forget(&engine, feed.id(), &deleted).await?;
         let Some(state) = checkpoint else { return Ok(()) };
         self.saved.state = state;
-        self.saved.seq = self.seq;
+        self.saved.seq = self.confirmed();
         let value = serde_json::to_vec(&self.saved).unwrap_or_default();
         let write = TableWrite { table: Table::Sources, key: key(&feed), value: Some(value.into()) };
         engine.store.write(vec![write], conditions(&lease)).await?;
