@@ -7,10 +7,12 @@
 //! [`Store::acquire_lease`]: towpath_store::Store::acquire_lease
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -164,10 +166,13 @@ impl Roles {
 pub async fn to_the_end<F, T>(role: &str, run: F)
 where
     F: Fn() -> T,
-    T: Future<Output = ()> + Send + 'static,
+    T: Future<Output = ()> + Send,
 {
-    while let Err(e) = tokio::spawn(run()).await {
-        tracing::error!(%role, error = %e, "broke off, and is begun again");
+    // In the caller's task: to abort that aborts the work.
+    while let Err(panic) = AssertUnwindSafe(run()).catch_unwind().await {
+        let text = panic.downcast_ref::<&str>().copied();
+        let error = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic");
+        tracing::error!(%role, error, "broke off, and is begun again");
         tokio::time::sleep(PAUSE).await;
     }
 }

@@ -37,7 +37,7 @@ impl Cancellation {
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// [`StoreError`] if a row cannot be read or written, or others wrote it at each of the tries.
     pub(crate) async fn confirm(self, engine: &Engine, feed: &FeedId) -> Result<usize, StoreError> {
         let decide = |mut row: ScheduledRow| match row.unmark(self.number) {
             true => RowUpdate::Remove(row),
@@ -50,7 +50,7 @@ impl Cancellation {
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// [`StoreError`] if a row cannot be read or written, or others wrote it at each of the tries.
     pub(crate) async fn withdraw(self, engine: &Engine, feed: &FeedId) -> Result<(), StoreError> {
         let decide = |mut row: ScheduledRow| match row.unmark(self.number) {
             true => RowUpdate::Write(row),
@@ -64,7 +64,7 @@ impl Cancellation {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if a row cannot be read or written, or others wrote it at each of the tries.
 pub(crate) async fn cancel(
     engine: &Engine,
     feed: &FeedId,

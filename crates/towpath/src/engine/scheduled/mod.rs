@@ -107,7 +107,7 @@ pub(crate) fn on_table_write(engine: &Arc<Engine>, table: Table, key: &[u8]) {
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if a row cannot be read or written, or others wrote it at each of the tries.
 pub(crate) async fn schedule(
     engine: &Engine,
     feed: &FeedId,
@@ -152,7 +152,7 @@ pub(crate) async fn schedule(
 ///
 /// # Errors
 ///
-/// The store's.
+/// [`StoreError`] if the rows cannot be read, or one is damaged.
 pub(crate) async fn list(
     store: &dyn Store,
     feed: &FeedId,

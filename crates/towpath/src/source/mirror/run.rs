@@ -15,7 +15,7 @@ use super::super::poll::fingerprint;
 use super::super::pushed::{self, is_pushed};
 use super::super::state::SourceState;
 use super::{MirrorTarget, mirror};
-use crate::engine::roles::{Lease, Shard};
+use crate::engine::roles::{self, Lease, Shard};
 use crate::engine::source_control::{self, SourceControl};
 use crate::engine::{Engine, Feed};
 use crate::stop::{Stop, stopped};
@@ -45,7 +45,14 @@ pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, shard: Shard, lease
         for mirror in wanted {
             if !running.contains_key(mirror.feed.id()) {
                 let target = (engine.clone(), mirror.feed.clone(), lease.clone());
-                let follow = follows.spawn(follow_feed(target, fetcher.clone(), stop.clone()).boxed());
+                let (fetcher, stop) = (fetcher.clone(), stop.clone());
+                let following = async move {
+                    let name = format!("mirror {}", target.1.id());
+                    let follow = || follow_feed(target.clone(), fetcher.clone(), stop.clone());
+                    // A fault must not end a mirror until the next restart.
+                    roles::to_the_end(&name, follow).await;
+                };
+                let follow = follows.spawn(following.boxed());
                 let running_mirror = RunningMirror { follow: Some(follow), ..mirror };
                 running.insert(running_mirror.feed.id().clone(), running_mirror);
             }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use towpath_client::{DiscoverError, OpenedFile};
+use towpath_client::{DiscoverError, FetchOptions, OpenedFile};
 use towpath_proto::follow::{ContentFolder, Event, FileChange, FollowError, FollowMode, TransferError};
 use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
 
@@ -12,6 +12,8 @@ use super::*;
 use crate::config::Config;
 use crate::engine::attachments::Attachment;
 use crate::engine::mirror_state;
+use crate::engine::roles::Shard;
+use crate::protocols::failing_store;
 
 const CONFIG: &str = "[[feed]]\nid = \"copy\"\n[feed.source]\nfollow = \"http://a.example/feed\"\n";
 
@@ -237,6 +239,32 @@ async fn redelivered_entries_are_recognised_one_by_one() {
         new_mirror(&target).await.deliver(vec![change], Some(Value::Null)).await.unwrap();
     }
     assert_eq!(target.engine.store.head(target.feed.id()).await.unwrap().seq, 2);
+}
+
+/// A fault of the program ends one attempt of a mirror, and not the mirror.
+#[tokio::test(start_paused = true)]
+async fn a_mirror_is_begun_again_after_a_panic() {
+    let config = CONFIG.replace("http://a.example/feed", "http://127.0.0.1:1/feed");
+    let (engine, store) = failing_store::engine(&config).await;
+    *store.read_panic.lock() = Some("follow/copy");
+    let fetcher = Arc::new(Fetcher::new(FetchOptions::default()).unwrap());
+    let (stop, stopping) = tokio::sync::watch::channel(false);
+    let shard = Shard::all(&engine).find(|shard| shard.has("copy")).unwrap();
+    let running = tokio::spawn(run(engine.clone(), fetcher, shard, Lease::alone("sources"), stopping));
+    let read_again = async {
+        while store.read_panic.lock().is_some() {
+            tokio::task::yield_now().await;
+        }
+        *store.read_fault.lock() = Some("follow/copy");
+        let wait = Duration::from_millis(100);
+        let mut looks = tokio::time::interval(wait);
+        while store.read_fault.lock().is_some() {
+            looks.tick().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), read_again).await.expect("the mirror is begun again");
+    stop.send_replace(true);
+    running.await.unwrap();
 }
 
 /// Retention of the log leaves the changes that a redelivery is compared with.
