@@ -418,8 +418,11 @@ fn a_snapshot_that_names_no_feed_is_delivered_once() {
 fn each_page_of_a_snapshot_ends_the_backoff() {
     let publisher = publisher();
     let mut consumer = RecordingConsumer::default();
-    let mut follower =
-        consumer.follower(BASE, StartFrom::Beginning, ReplicationOptions { mode: FollowMode::Continuous, ..options(1) });
+    let mut follower = consumer.follower(
+        BASE,
+        StartFrom::Beginning,
+        ReplicationOptions { mode: FollowMode::Continuous, ..options(1) },
+    );
     let mut now = time(100);
     for pages in 1..3 {
         let mut left = 2;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use towpath_proto::diffdelta::publish::{DocumentChain, wait_after_mint};
+use towpath_proto::diffdelta::wire::GLOBAL;
 
 use crate::engine::work::to_the_end;
 use crate::engine::{Engine, Feed};
@@ -15,6 +16,8 @@ use crate::store_error::StoreError;
 
 /// Name of publishing in the health of a feed.
 pub(crate) const PUBLISH: &str = "publish its DiffDelta documents";
+/// Name of publishing the global feed in its health.
+pub(super) const PUBLISH_GLOBAL: &str = "publish the global feed";
 
 /// Adds a run of a source to its chain, and to the global feed. It does so to the end, also if this future is dropped.
 ///
@@ -30,6 +33,13 @@ pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result
         published
     };
     to_the_end(engine, publishing).await?
+}
+
+/// Publishes the next document of the global feed, and records in its health if it failed.
+pub(super) async fn publish_global(engine: &Arc<Engine>) -> Result<(), StoreError> {
+    let done = DiffDelta::of(engine).global.run(engine).await;
+    engine.failures.record(GLOBAL, PUBLISH_GLOBAL, &done);
+    done
 }
 
 async fn publish_run(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result<(), StoreError> {

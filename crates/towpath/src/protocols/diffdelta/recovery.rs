@@ -13,10 +13,9 @@ use tokio::time::timeout;
 use towpath_proto::diffdelta::publish::DocumentChain;
 
 use crate::engine::{Engine, Feed};
-use crate::protocols::diffdelta::publish::publish;
+use crate::protocols::diffdelta::publish::{publish, publish_global};
 use crate::protocols::diffdelta::run::Run;
 use crate::protocols::diffdelta::state::DiffDelta;
-use crate::protocols::diffdelta::task::run_and_record;
 use crate::store_error::StoreError;
 
 /// Number of feeds that are published at the same time.
@@ -119,7 +118,7 @@ async fn recover_all(engine: &Arc<Engine>) -> Result<(), StoreError> {
     // `and` keeps the first error.
     let recovering = recovering.buffer_unordered(AT_ONCE);
     let result = recovering.fold(loaded, |result, done| async move { result.and(done) }).await;
-    result.and(run_and_record(engine).await)
+    result.and(publish_global(engine).await)
 }
 
 /// Returns true if a feed's chain has all of its changes, so that there is nothing to publish.

@@ -6,12 +6,11 @@ use std::time::Duration;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::time::{Instant, timeout};
 use towpath_proto::FeedId;
-use towpath_proto::diffdelta::wire::GLOBAL;
 use towpath_store::ReadError;
 
 use crate::engine::Engine;
 use crate::engine::roles::{self, DIFFDELTA, Lease};
-use crate::protocols::diffdelta::publish::{PUBLISH, publish};
+use crate::protocols::diffdelta::publish::{PUBLISH, PUBLISH_GLOBAL, publish, publish_global};
 use crate::protocols::diffdelta::recovery::{AT_ONCE, recover};
 use crate::protocols::diffdelta::run::Run;
 use crate::protocols::diffdelta::state::DiffDelta;
@@ -39,9 +38,6 @@ const LONGEST_DELAY: Duration = Duration::from_secs(300);
 const LAST_PUBLISHING: Duration = Duration::from_secs(5);
 /// Longest wait for a role that is free, or whose last holder ran on the same folder.
 const LEASE_WAIT: Duration = Duration::from_secs(5);
-
-/// Name of publishing the global feed in its health.
-const PUBLISH_GLOBAL: &str = "publish the global feed";
 
 /// Publishes what came while no server ran, then feeds after their appends, and the global feed, until `stop` turns true.
 pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
@@ -225,14 +221,14 @@ async fn run_global(engine: &Arc<Engine>, is_due: bool, stop: Stop) {
             continue;
         }
         last = Instant::now();
-        if let Err(e) = run_and_record(engine).await {
+        if let Err(e) = publish_global(engine).await {
             report(&e);
             // Tried again when the interval ends, not at once: the store may need time.
             waiting = true;
         }
         delay = batch_delay(last.elapsed());
     }
-    if let Err(e) = run_and_record(engine).await {
+    if let Err(e) = publish_global(engine).await {
         report(&e);
     }
 }
@@ -242,13 +238,6 @@ async fn run_global(engine: &Arc<Engine>, is_due: bool, stop: Stop) {
 /// A document says something of every source, so with a hundred thousand of them it takes a third of a second.
 fn batch_delay(took: Duration) -> Duration {
     (took * (COST_SHARE - 1)).clamp(BATCH_DELAY, LONGEST_DELAY)
-}
-
-/// Publishes the next document of the global feed, and records in its health if it failed.
-pub(super) async fn run_and_record(engine: &Arc<Engine>) -> Result<(), StoreError> {
-    let done = DiffDelta::of(engine).global.run(engine).await;
-    engine.failures.record(GLOBAL, PUBLISH_GLOBAL, &done);
-    done
 }
 
 fn report(error: &StoreError) {
