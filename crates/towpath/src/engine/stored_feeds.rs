@@ -257,9 +257,12 @@ mod tests {
         engine.put_feed(&id, Map::new(), "a test").await.unwrap_err();
         assert!(engine.feed("made").is_none());
         store.reopen(true).await;
-        while engine.feed("made").is_none() {
-            tokio::task::yield_now().await;
-        }
+        let shown = async {
+            while engine.feed("made").is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), shown).await.expect("the feed is never shown");
         stopper.send(true).unwrap();
         running.await.unwrap();
     }

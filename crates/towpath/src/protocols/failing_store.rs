@@ -31,6 +31,8 @@ pub(crate) struct FailingStore {
     late_hooks: Mutex<Vec<TableHook>>,
     /// Part of a key: the next read of such a key fails, once.
     pub(crate) read_fault: Mutex<Option<&'static str>>,
+    /// Number of further times that the read fails.
+    pub(crate) read_repeats: Mutex<usize>,
     /// Part of a key: the next read of such a key panics, once.
     pub(crate) read_panic: Mutex<Option<&'static str>>,
     /// Part of a key: writes to such keys wait until as many have come as the barrier asks for.
@@ -67,6 +69,7 @@ pub(crate) async fn engine(config: &str) -> (Arc<Engine>, Arc<FailingStore>) {
         in_doubt: Mutex::default(),
         late_hooks: Mutex::default(),
         read_fault: Mutex::default(),
+        read_repeats: Mutex::default(),
         read_panic: Mutex::default(),
         write_gate: Mutex::default(),
         write_hold: Mutex::default(),
@@ -156,6 +159,11 @@ impl Store for FailingStore {
     async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
         assert!(!is_due(&self.read_panic, [key].into_iter()), "a fault of the program");
         if is_due(&self.read_fault, [key].into_iter()) {
+            let mut repeats = self.read_repeats.lock();
+            if *repeats > 0 {
+                *repeats -= 1;
+                *self.read_fault.lock() = fault;
+            }
             let target = ReadTarget::Table(table, key.to_vec());
             return Err(ReadError::Storage { target, reason: "it is being opened again".into() });
         }

@@ -190,7 +190,9 @@ fn digest(parts: &[&[u8]]) -> [u8; 16] {
     let mut hasher = Sha256::new();
     parts.iter().for_each(|part| hasher.update(part));
     let whole: [u8; 32] = hasher.finalize().into();
-    std::array::from_fn(|index| whole[index])
+    let mut half = [0; 16];
+    half.copy_from_slice(&whole[..16]);
+    half
 }
 
 /// Drops each change that says of an item what the one before said: some publishers list an item twice.
