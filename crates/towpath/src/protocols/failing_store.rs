@@ -158,6 +158,7 @@ impl Store for FailingStore {
 
     async fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
         assert!(!is_due(&self.read_panic, [key].into_iter()), "a fault of the program");
+        let fault = *self.read_fault.lock();
         if is_due(&self.read_fault, [key].into_iter()) {
             let mut repeats = self.read_repeats.lock();
             if *repeats > 0 {
