@@ -9,7 +9,7 @@ use towpath_proto::FeedId;
 use towpath_store::{Precondition, Table, TableWrite, WriteError};
 
 use super::row::{ScheduledRow, item_key, parse};
-use super::{Scheduled, TRIES};
+use super::state::{Scheduled, TRIES};
 use crate::engine::Engine;
 use crate::engine::roles::{self, Lease};
 use crate::store_error::StoreError;

@@ -7,18 +7,17 @@
 
 mod cancel;
 mod row;
+mod state;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tokio::sync::Notify;
 use towpath_proto::line::Line;
 use towpath_proto::{Change, FeedId, NewChange, Op};
 use towpath_store::{AppendError, Expected, Precondition, Store, Table, WriteError};
@@ -27,8 +26,9 @@ use tracing::Instrument as _;
 pub(crate) use self::cancel::{Cancellation, cancel};
 use self::cancel::{RowUpdate, contended, update};
 use self::row::{
-    ITEMS, ScheduledRow, TIMES, damaged, item_key, parse, parse_time_key, set, time_key, whole_milliseconds,
+    ScheduledRow, TIMES, damaged, item_key, parse, parse_time_key, set, time_key, whole_milliseconds,
 };
+use self::state::{Scheduled, TRIES};
 use super::Engine;
 use super::attachments;
 use super::roles::{self, Lease};
@@ -41,8 +41,6 @@ use crate::store_error::StoreError;
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Time until a failed round is tried again.
 const RETRY: Duration = Duration::from_secs(5);
-/// Attempts of a write that races with others.
-const TRIES: usize = 20;
 
 /// Scheduled change, as the status shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -59,41 +57,6 @@ pub struct ScheduledChange {
 /// Schema of an operation on an item.
 pub(crate) fn op_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "enum": ["put", "patch", "delete"] })
-}
-
-/// Wakes the task after a change was scheduled, and knows whether any change can be.
-#[derive(Default)]
-struct Scheduled {
-    changed: Notify,
-    presence: AtomicU8,
-}
-
-/// Values of [`Scheduled::presence`]: it was not looked yet, nothing is scheduled, and something was.
-const UNKNOWN: u8 = 0;
-const NONE: u8 = 1;
-const SOME: u8 = 2;
-
-impl Scheduled {
-    fn of(engine: &Engine) -> &Self {
-        engine.extensions.get_or_insert_with(Self::default)
-    }
-
-    /// Returns true if no feed has a scheduled change.
-    ///
-    /// Most servers never schedule one. Each change of theirs would pay for a scan of the store.
-    async fn is_empty(&self, engine: &Engine) -> Result<bool, StoreError> {
-        match self.presence.load(Ordering::Acquire) {
-            NONE => return Ok(true),
-            // Other nodes schedule changes, too.
-            UNKNOWN if !engine.is_shared() => {}
-            _ => return Ok(false),
-        }
-        let is_empty = engine.store.scan(Table::Sources, ITEMS.as_bytes(), None, 1).await?.is_empty();
-        let presence = if is_empty { NONE } else { SOME };
-        // Fails where a change was scheduled since the load: the scan may have come before it.
-        let _ = self.presence.compare_exchange(UNKNOWN, presence, Ordering::AcqRel, Ordering::Acquire);
-        Ok(is_empty)
-    }
 }
 
 /// Wakes the task after another node has scheduled a change. Runs on the store's thread.
@@ -124,7 +87,7 @@ pub(crate) async fn schedule(
         return Ok(());
     }
     // Before the write: whoever sees its rows must not take the tables for empty.
-    Scheduled::of(engine).presence.store(SOME, Ordering::Release);
+    Scheduled::of(engine).set_present();
     for _ in 0..TRIES {
         let (mut writes, mut conditions) = (Vec::new(), Vec::new());
         for (id, row) in &rows {

@@ -16,7 +16,7 @@ use towpath_proto::push::websub::verify::IntentVerification;
 
 use crate::protocols::websub::order::{RequestOrder, RequestTicket};
 use crate::protocols::websub::request::{SubscribeError, SubscribeRequest};
-use crate::protocols::websub::state::VerifiedSubscriber;
+use crate::protocols::websub::subscriber::VerifiedSubscriber;
 
 /// Returns the present, by both clocks. Timers run on monotonic time, dates are stored.
 pub(super) fn now() -> Now {

@@ -18,6 +18,7 @@ mod request;
 pub(crate) mod serve;
 mod state;
 mod stored;
+mod subscriber;
 mod topic;
 mod verifier;
 mod verify;

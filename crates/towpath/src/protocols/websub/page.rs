@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::protocols::history::documents::{self, HistoryAddress, HistoryLookup};
 use crate::protocols::history::feed_info;
 use crate::protocols::smart::{Access, PullRequest, PullRequestError, settings};
-use crate::protocols::websub::state::VerifiedSubscriber;
+use crate::protocols::websub::subscriber::VerifiedSubscriber;
 use crate::protocols::websub::topic::Topic;
 use crate::store_error::StoreError;
 

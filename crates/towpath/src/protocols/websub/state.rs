@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 use towpath_client::{CallbackClient, CallbackOptions, SetupError, Transport};
 use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
-use towpath_proto::follow::Monotonic;
 use towpath_proto::push::websub::delivery::RetryPolicy;
 use towpath_proto::push::websub::dispatch::{Dispatcher, SubscriberPlace, SubscriptionId};
 use towpath_proto::push::websub::request::Leases;
@@ -23,6 +22,7 @@ use crate::engine::roles::Lease;
 use crate::engine::{Append, Engine, Feed};
 use crate::plural::counted;
 use crate::protocols::websub::jobs::{Verifier, now};
+use crate::protocols::websub::subscriber::VerifiedSubscriber;
 use crate::protocols::websub::topic::Topic;
 
 /// The engine's part of WebSub.
@@ -56,16 +56,6 @@ pub struct HubState {
     caller: OnceLock<CallbackClient>,
     /// Transport of the requests to callbacks, in place of the network.
     transport: OnceLock<Arc<dyn Transport>>,
-}
-
-/// A verified subscriber.
-#[derive(Debug)]
-pub(crate) struct VerifiedSubscriber {
-    pub(super) subscription: HubSubscription,
-    pub(super) topic: Arc<Topic>,
-    pub(super) access: Access,
-    /// End of the lease.
-    pub(super) ends: Monotonic,
 }
 
 /// A subscriber as operators see it.
