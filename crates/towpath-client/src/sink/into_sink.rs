@@ -124,6 +124,8 @@ impl Follow {
             // The destination may fail for good while nothing is written to it.
             failure = failing.failed() => Err(failure.into()),
         };
+        // The queue ends with its last opener.
+        drop(failing);
         let finished = queue.finish_within(&stop).await;
         match ended {
             // The failure of the sink also ended the follow, and says why.

@@ -48,6 +48,8 @@ pub(super) async fn follow_into(args: FollowArgs, stop: &Stop) -> Result<Exit, C
         // The destination may refuse for good while nothing is written to it. `finish_within` says why.
         _ = failing.failed() => Ok(FollowEnd::SinkEnded),
     };
+    // The queue ends with its last opener.
+    drop(failing);
     let finished = queue.finish_within(stop).await;
     progress.finish();
     match (followed?, finished) {
