@@ -174,13 +174,12 @@ pub struct FollowerConfig {
 pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Follower>, FollowError> {
     let FollowerConfig { url, from, name, fixed_name, mut state, mode, every, limits, large_folder } = config;
     let folder = large_folder.as_deref().map(|base| content_folder(base, limits, mode));
-    // DiffDelta's own documents name the feed of each item.
     let name = FeedName::take(state.as_mut(), name, fixed_name);
     let follower: Box<dyn Follower> = match protocol {
         Protocol::DiffDelta => {
             // Random jitter spreads the polls of many clients that start together.
             let options = FollowOptions { from, state, mode, every, jitter: fastrand::u64(..) };
-            Box::new(DiffDeltaFollower::new(&url, options)?.within(limits))
+            name.of_named(DiffDeltaFollower::new(&url, options)?.within(limits))
         }
         Protocol::Replication => {
             let limits = (limits, large_folder);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::protocol::Protocol;
 use serde::{Deserialize, Serialize};
@@ -223,7 +224,31 @@ pub struct StateFile {
     draft: PathBuf,
     header: StateHeader,
     /// Lock file beside the state, which is replaced and so cannot hold a lock itself.
-    _lock: File,
+    _lock: Arc<File>,
+}
+
+/// Locks a state file for this process. Two processes would deliver every change twice, and write over each other's position.
+/// Within one, a follow that turns to another address opens its file again before it closes the first.
+fn lock_of(path: &Path) -> Result<Arc<File>, StateError> {
+    static LOCKS: Mutex<BTreeMap<PathBuf, Weak<File>>> = Mutex::new(BTreeMap::new());
+    let failed = |error| StateError::Write { path: path.to_owned(), error };
+    let lock_path = beside(path, "lock");
+    let lock = File::create(&lock_path).map_err(failed)?;
+    // By one name of the file, however the caller spells it.
+    let lock_path = fs::canonicalize(&lock_path).unwrap_or(lock_path);
+    let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(lock) = locks.get(&lock_path).and_then(Weak::upgrade) {
+        return Ok(lock);
+    }
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(StateError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    let lock = Arc::new(lock);
+    locks.retain(|_, lock| lock.strong_count() > 0);
+    locks.insert(lock_path, Arc::downgrade(&lock));
+    Ok(lock)
 }
 
 /// Path of a hidden file beside one.
@@ -250,13 +275,7 @@ impl StateFile {
             Some(folder) if folder != Path::new("") => folder.to_owned(),
             _ => PathBuf::from("."),
         };
-        // Two processes would deliver every change twice, and write over each other's position.
-        let lock = File::create(beside(&path, "lock")).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StateError::InUse { path }),
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
-        }
+        let lock = lock_of(&path)?;
         // In the same folder, because a rename cannot cross file systems. One name: kills leave one file at most.
         let draft = beside(&path, "tmp");
         File::create(&draft).and_then(|_| fs::remove_file(&draft)).map_err(failed)?;
@@ -329,8 +348,13 @@ mod tests {
             "{\"towpath_state\":1,\"url\":\"https://example.com/feeds/x\",\"protocol\":\"diffdelta\",\"state\":{\"n\":2}}\n"
         );
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "the state and its lock, and no draft");
-        assert!(matches!(open(&path, Protocol::DiffDelta), Err(StateError::InUse { .. })));
+        open(&path, Protocol::DiffDelta).unwrap();
         drop(file);
+        // As another process has it.
+        let other = File::create(beside(&fs::canonicalize(&path).unwrap(), "lock")).unwrap();
+        other.try_lock().unwrap();
+        assert!(matches!(open(&path, Protocol::DiffDelta), Err(StateError::InUse { .. })));
+        drop(other);
         open(&path, Protocol::DiffDelta).unwrap();
     }
 

@@ -91,8 +91,9 @@ fn a_publisher_that_cannot_write_shows_in_health_status_and_metrics() {
     let server = dir.serve();
     assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[], b"text").status, 201);
     let health = server.wait_for("/healthz.json", |health| health["status"] == "degraded");
-    assert_eq!(health["publish_failed"], json!(["notes"]), "{health}");
-    assert!(server.get("/metrics").text().contains("towpath_publish_failed 1"));
+    // The document over all feeds needs the chain, too.
+    assert_eq!(health["publish_failed"], json!(["_global", "notes"]), "{health}");
+    assert!(server.get("/metrics").text().contains("towpath_publish_failed 2"));
     let status = dir.run(&["status", "--server", &server.base]);
     assert!(
         stdout(&status).contains("cannot publish its DiffDelta documents: damaged"),

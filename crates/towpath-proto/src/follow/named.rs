@@ -23,6 +23,8 @@ const COPIED_AS: &str = "copied_as";
 pub struct FeedName {
     name: Option<String>,
     is_settled: bool,
+    /// True if the follower or the state has fixed the name, whatever the documents say.
+    is_fixed: bool,
 }
 
 impl FeedName {
@@ -30,8 +32,9 @@ impl FeedName {
     /// any name of the publisher's, unless the state says what the copy has.
     pub fn take(state: Option<&mut Value>, described: Option<FeedId>, fixed: Option<String>) -> Self {
         let Some(state) = state else {
-            let is_settled = fixed.is_some();
-            return Self { name: fixed.or(described.map(|name| name.to_string())), is_settled };
+            let is_fixed = fixed.is_some();
+            let name = fixed.or(described.map(|name| name.to_string()));
+            return Self { name, is_settled: is_fixed, is_fixed };
         };
         let mut text = |member| match state.as_object_mut()?.remove(member)? {
             Value::String(name) => Some(name),
@@ -39,7 +42,14 @@ impl FeedName {
         };
         let (copied_as, published) = (text(COPIED_AS), text(MEMBER));
         let published = published.filter(|name| FeedId::new(name).is_ok());
-        Self { name: copied_as.or(fixed).or(published), is_settled: true }
+        let is_fixed = copied_as.is_some() || fixed.is_some();
+        Self { name: copied_as.or(fixed).or(published), is_settled: true, is_fixed }
+    }
+
+    /// Returns the follower with this name on its changes if the name is fixed. The documents of others name the feed of each
+    /// item themselves.
+    pub fn of_named(self, follower: impl Follower + 'static) -> Box<dyn Follower> {
+        if self.is_fixed { self.of(follower) } else { Box::new(follower) }
     }
 
     /// Returns the follower of the feed with this name on its changes.

@@ -268,6 +268,7 @@ mod tests {
             Lines::new(LimitedPipe::with_room(10), Some(state_file(&path)), FollowProgress::default());
         let closed = lines.deliver(vec![change("a")], Some(json!(1))).await;
         assert!(matches!(closed, Err(LinesError::Closed)));
+        drop(lines);
         let full = LimitedPipe { fault: io::ErrorKind::StorageFull, ..LimitedPipe::with_room(10) };
         let mut lines = Lines::new(full, Some(state_file(&path)), FollowProgress::default());
         let full = lines.deliver(vec![change("a")], Some(json!(1))).await;

@@ -90,7 +90,10 @@ fn every_protocol_tells_the_feeds_own_name() {
     assert_eq!(names(&url, &with_state), ["aa"]);
     let state = std::fs::read_to_string(dir.path("s")).unwrap();
     assert!(state.contains("\"feed_name\":\"aa\""), "{state}");
-    let without = state.replace("\"feed_name\":\"aa\",", "").replace(",\"feed_name\":\"aa\"", "");
+    let without = ["feed_name", "copied_as"].into_iter().fold(state, |state, name| {
+        let member = format!("\"{name}\":\"aa\"");
+        state.replace(&format!("{member},"), "").replace(&format!(",{member}"), "")
+    });
     dir.write("s", without.as_bytes());
     publish(&server, "aa", &[json!({"id": "last"})]);
     let of_url = names(&url, &with_state);
