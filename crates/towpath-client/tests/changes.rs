@@ -91,7 +91,7 @@ async fn what_was_acknowledged_does_not_come_again_and_the_rest_does() {
     assert_eq!((&state["towpath_state"], &state["protocol"]), (&json!(1), &json!("smart")));
     assert_eq!(state.get("acknowledged"), None, "{state}");
     assert_eq!(follow().once().changes().try_next().await.unwrap(), None);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left behind");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "the state and its lock, and no draft");
 }
 
 #[tokio::test]
