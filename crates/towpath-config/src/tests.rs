@@ -241,7 +241,7 @@ fn types_are_named_in_plain_words() {
         ("[[feed]]\nid = 'aa'\ntitle = ['x']", "a list, expected a text"),
         ("[[feed]]\nid = 'aa'\ntags = 'x'", "string \"x\", expected a list"),
         ("[risk]\nrules = 5", "integer `5`, expected a path"),
-        ("[alerts]\nwebhook = 'nope'", "string \"nope\", expected a table"),
+        ("[alerts]\nfeed = true\nwebhook = 'nope'", "string \"nope\", expected a table"),
         ("[[feed]]\nid = 'aa'\nfilter = { of = 'bb', tags = 5 }", "integer `5`, expected a list in `tags`"),
     ] {
         let error = error(text);

@@ -82,8 +82,9 @@ fn rss_2_0_with_modules() {
         [("self", "https://blog.example/feed/"), ("prev-archive", "https://blog.example/feed/?page=2")];
     assert_eq!(rels(&feed), expected);
     assert_eq!(feed.problems.len(), 2, "{:?}", feed.problems);
-    assert!(feed.problems[0].ends_with("<pubDate> is not a date: \"soon\""));
-    assert!(feed.problems[1].contains("without id, link, title and text"));
+    // What is left out comes first.
+    assert!(feed.problems[0].contains("without id, link, title and text"));
+    assert!(feed.problems[1].ends_with("<pubDate> is not a date: \"soon\""));
 }
 
 #[test]
@@ -136,10 +137,10 @@ fn any_json_through_pointers() {
     let feed = golden("catalogue.json", &ReadOptions { mapping: Some(&mapping), ..options() });
     assert_eq!((feed.format, feed.items.len()), (Format::Json, 3));
     let expected = [
+        "item 4, \"/cveID\": the item has no id and was left out",
         "item 3, \"/vulnerabilityName\": an array is there instead of text",
         "item 3, \"/cwes\": a value that is not text was skipped",
         "item 3, \"/dateAdded\": this is not a date: \"last week\"",
-        "item 4, \"/cveID\": the item has no id and was left out",
     ];
     assert_eq!(feed.problems, expected);
 }
