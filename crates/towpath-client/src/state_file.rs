@@ -114,7 +114,7 @@ struct StateFileContent {
     /// Keys of changes after the state that are finished.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     acknowledged: Vec<String>,
-    /// What programs in other languages keep beside the position.
+    /// Members that programs in other languages keep beside the position.
     #[serde(flatten)]
     others: BTreeMap<String, Value>,
 }
@@ -232,22 +232,26 @@ pub struct StateFile {
 fn lock_of(path: &Path) -> Result<Arc<File>, StateError> {
     static LOCKS: Mutex<BTreeMap<PathBuf, Weak<File>>> = Mutex::new(BTreeMap::new());
     let failed = |error| StateError::Write { path: path.to_owned(), error };
-    let lock_path = beside(path, "lock");
-    let lock = File::create(&lock_path).map_err(failed)?;
     // By one name of the file, however the caller spells it.
-    let lock_path = fs::canonicalize(&lock_path).unwrap_or(lock_path);
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let name = fs::canonicalize(folder).map_err(failed)?.join(path.file_name().unwrap_or_default());
     let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(lock) = locks.get(&lock_path).and_then(Weak::upgrade) {
+    if let Some(lock) = locks.get(&name).and_then(Weak::upgrade) {
         return Ok(lock);
     }
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(StateError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(error)) => return Err(failed(error)),
-    }
-    let lock = Arc::new(lock);
+    let lock = Arc::new(lock_beside(path).map_err(|error| match error {
+        TryLockError::WouldBlock => StateError::InUse { path: path.to_owned() },
+        TryLockError::Error(error) => failed(error),
+    })?);
     locks.retain(|_, lock| lock.strong_count() > 0);
-    locks.insert(lock_path, Arc::downgrade(&lock));
+    locks.insert(name, Arc::downgrade(&lock));
+    Ok(lock)
+}
+
+/// Locks a hidden file beside one that is replaced, and so cannot hold a lock itself.
+pub(crate) fn lock_beside(path: &Path) -> Result<File, TryLockError> {
+    let lock = File::create(beside(path, "lock")).map_err(TryLockError::Error)?;
+    lock.try_lock()?;
     Ok(lock)
 }
 

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use towpath_proto::follow::Followed;
 
 use super::{Sink, SinkBatch, SinkError};
-use crate::state_file::beside;
+use crate::state_file::{beside, lock_beside};
 
 /// Version of the file format.
 const VERSION: u32 = 1;
@@ -80,12 +80,11 @@ impl SinkStateFile {
         // Resolves symbolic links: the rename must replace the link's target, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let failed = |error| SinkStateError::File { path: path.clone(), error };
-        let lock = File::create(beside(&path, "lock")).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
+        let lock = match lock_beside(&path) {
+            Ok(lock) => lock,
             Err(TryLockError::WouldBlock) => return Err(SinkStateError::InUse { path }),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
-        }
+        };
         let content = match fs::read(&path) {
             Ok(bytes) => parse(&path, &bytes, name)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -125,14 +125,18 @@ fn declared_by_page(bytes: &[u8], problems: &mut Vec<String>) -> &'static Encodi
     if !is_html(&start) {
         return UTF_8;
     }
-    let Some(label) = html::meta_charset(&start) else { return UTF_8 };
+    html::meta_charset(&start).map_or(UTF_8, |label| labelled(&label, "the page's meta element", problems))
+}
+
+/// Returns the encoding of a label that a document gives itself in `place`.
+fn labelled(label: &str, place: &str, problems: &mut Vec<String>) -> &'static Encoding {
     match Encoding::for_label(label.as_bytes()) {
-        // The element was readable as ASCII, so the page cannot be in these.
+        // The place was readable as ASCII, so the document cannot be in these.
         Some(encoding) if encoding == UTF_16LE || encoding == UTF_16BE => UTF_8,
         Some(encoding) => encoding,
         None => {
             let label: String = label.chars().take(40).collect();
-            problems.push(format!("the character set {label:?} of the page's meta element is unknown"));
+            problems.push(format!("the character set {label:?} of {place} is unknown"));
             UTF_8
         }
     }
@@ -158,16 +162,7 @@ fn declared(bytes: &[u8], problems: &mut Vec<String>) -> &'static Encoding {
     }) else {
         return UTF_8;
     };
-    match Encoding::for_label(label.as_bytes()) {
-        // The declaration was readable as ASCII, so it cannot be in these.
-        Some(encoding) if encoding == UTF_16LE || encoding == UTF_16BE => UTF_8,
-        Some(encoding) => encoding,
-        None => {
-            let label: String = label.chars().take(40).collect();
-            problems.push(format!("the character set {label:?} of the XML declaration is unknown"));
-            UTF_8
-        }
-    }
+    labelled(label, "the XML declaration", problems)
 }
 
 /// Replaces characters that XML 1.0 does not allow (section 2.2) by U+FFFD.
