@@ -12,7 +12,7 @@ use crate::protocols::diffdelta::documents::{archive_path, make};
 use crate::protocols::diffdelta::site::site;
 use crate::protocols::diffdelta::state::DiffDelta;
 use crate::protocols::diffdelta::stored::{StoredChain, snapshot_index};
-use crate::protocols::diffdelta::{global, source_chain};
+use crate::protocols::diffdelta::{global_stored, source_chain};
 use crate::store_error::StoreError;
 
 /// Progress of a chain.
@@ -48,7 +48,7 @@ pub(crate) async fn current(engine: &Arc<Engine>, feed: &Arc<Feed>) -> Result<Ex
 /// Returns the global feed's current documents; none before its first run.
 pub(crate) async fn current_global(engine: &Arc<Engine>) -> Option<ExportedDocuments> {
     let current = match engine.is_shared() {
-        true => global::load_shared(engine).await.ok().flatten(),
+        true => global_stored::load_shared(engine).await.ok().flatten(),
         false => DiffDelta::of(engine).global.current().await,
     };
     let (chain, head, latest) = current?;

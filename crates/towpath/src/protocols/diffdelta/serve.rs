@@ -25,7 +25,7 @@ use crate::protocols::diffdelta::site::site;
 use crate::protocols::diffdelta::site_documents::{SiteDocument, site_document};
 use crate::protocols::diffdelta::state::DiffDelta;
 use crate::protocols::diffdelta::stored::StoredChain;
-use crate::protocols::diffdelta::{global, source_chain};
+use crate::protocols::diffdelta::{global_stored, source_chain};
 use crate::store_error::StoreError;
 
 /// Longest wait for a snapshot that another node minted, and the interval of looking for it.
@@ -118,7 +118,7 @@ async fn global_document(
     // Before the read, so that a write during it is noticed.
     let since = DiffDelta::of(engine).writes(GLOBAL);
     let current = match engine.is_shared() {
-        true => global::load_shared(engine).await?,
+        true => global_stored::load_shared(engine).await?,
         false => DiffDelta::of(engine).global.current().await,
     };
     let Some((chain, head, latest)) = current else { return Ok(None) };

@@ -14,7 +14,7 @@ use crate::engine::check_pool::CheckPool;
 use crate::engine::finding::Findings;
 use crate::engine::table_scan::TableScan;
 use crate::protocols::diffdelta::documents::archive_path;
-use crate::protocols::diffdelta::global;
+use crate::protocols::diffdelta::global_stored;
 use crate::protocols::diffdelta::stored::{StoredChain, snapshot_index};
 use crate::store_error::StoreError;
 
@@ -36,7 +36,7 @@ pub(crate) async fn verify(pool: &CheckPool) -> Result<Findings, StoreError> {
 async fn verify_chain(pool: &CheckPool, name: String) -> Result<Findings, StoreError> {
     let store = &*pool.store;
     let chain = match name.as_str() {
-        GLOBAL => global::stored_chain(store).await.map(Option::unwrap_or_default),
+        GLOBAL => global_stored::stored_chain(store).await.map(Option::unwrap_or_default),
         feed => StoredChain::load(store, feed).await.map(|stored| stored.chain()),
     };
     let mut findings = Findings::default();
