@@ -9,7 +9,7 @@ use towpath_store::{AppendError, Appended, Expected, Store};
 use tracing::Instrument as _;
 
 use super::attachments::{self, SavedFiles};
-use super::work::to_the_end;
+use super::work::run_detached;
 use super::{Engine, scheduled};
 use crate::spans::span;
 use crate::store_error::StoreError;
@@ -85,12 +85,12 @@ pub(crate) async fn publish_changes(
 ) -> Result<Published, StoreError> {
     let (at, feed) = (engine.clone(), feed.clone());
     let publishing = async move { publish_with(&at, &feed, expected, changes, SavedFiles::default()).await };
-    to_the_end(engine, publishing).await?
+    run_detached(engine, publishing).await?
 }
 
 /// As [`publish_changes`], for changes that name files. If they are refused, the files go that were not there before.
 ///
-/// It has several writes. A caller whose future may be dropped runs it, with the saving of its files, by [`to_the_end`].
+/// It has several writes. A caller whose future may be dropped runs it, with the saving of its files, by [`run_detached`].
 pub(crate) async fn publish_with(
     engine: &Engine,
     feed: &FeedId,

@@ -28,7 +28,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 /// # Errors
 ///
 /// A panic of the work, which is a fault of the program.
-pub(crate) async fn to_the_end<T: Send + 'static>(
+pub(crate) async fn run_detached<T: Send + 'static>(
     engine: &Engine,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, StoreError> {
@@ -59,7 +59,7 @@ mod tests {
             begun.await.unwrap();
             end.send("done").unwrap();
         };
-        assert!(to_the_end(&engine, work).now_or_never().is_none());
+        assert!(run_detached(&engine, work).now_or_never().is_none());
         begin.send(()).unwrap();
         assert_eq!(ended.await, Ok("done"));
     }

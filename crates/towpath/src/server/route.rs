@@ -16,7 +16,7 @@ use crate::document::route_error::RouteError;
 use crate::engine::access::{Access, may_know_removed, may_read_request};
 use crate::engine::client_address::client_address;
 use crate::engine::request::{gone_feed, no_feed};
-use crate::engine::work::to_the_end;
+use crate::engine::work::run_detached;
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::serve as diffdelta;
 use crate::protocols::history::serve as history;
@@ -174,7 +174,7 @@ async fn dispatch(
                 let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
                 sinks::respond(&at, peer, &rest, &request).await
             };
-            Ok(to_the_end(engine, answering).await??.into())
+            Ok(run_detached(engine, answering).await??.into())
         }
         ["feeds", feed, "callback"] => Ok(hub::callback(engine, feed, request).await?.into()),
         segments if is_read => dispatch_read(engine, peer, segments, request, stop).await,
@@ -196,7 +196,7 @@ async fn dispatch_write(
         (&Method::PUT | &Method::DELETE, ["feeds", feed]) => {
             let (at, feed) = (engine.clone(), (*feed).to_owned());
             let answering = async move { feed_settings::respond(&at, peer, &feed, request).await };
-            to_the_end(engine, answering).await??
+            run_detached(engine, answering).await??
         }
         (&Method::POST, ["feeds", feed, "snapshots"]) => {
             replication::make(engine, peer, feed, &request).await?

@@ -138,7 +138,7 @@ async fn a_refused_change_withdraws_only_its_own_cancellation() {
     assert_eq!(fixture.title_when_due().await, "scheduled");
 }
 
-/// What was scheduled after the cancellation is another change.
+/// A change that was scheduled after the cancellation is another one.
 #[tokio::test]
 async fn a_cancellation_leaves_what_is_scheduled_after_it() {
     let fixture = Fixture::new().await;

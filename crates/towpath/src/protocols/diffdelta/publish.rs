@@ -5,7 +5,7 @@ use std::sync::Arc;
 use towpath_proto::diffdelta::publish::{DocumentChain, wait_after_mint};
 use towpath_proto::diffdelta::wire::GLOBAL;
 
-use crate::engine::work::to_the_end;
+use crate::engine::work::run_detached;
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::documents;
 use crate::protocols::diffdelta::run::Run;
@@ -32,7 +32,7 @@ pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result
         at.failures.record(of.id().as_str(), PUBLISH, &published);
         published
     };
-    to_the_end(engine, publishing).await?
+    run_detached(engine, publishing).await?
 }
 
 /// Publishes the next document of the global feed, and records in its health if it failed.

@@ -21,7 +21,7 @@ impl LastChanges {
     /// Returns the time since when a document that shows the log up to `seq` has this tag, as far as its appends do not
     /// tell it: its title may have changed.
     ///
-    /// What it was before `started` is not known: the configuration may be another one.
+    /// Nothing is known of the time before `started`: the configuration may have been another one.
     pub(super) fn update(
         &self,
         syntax: Syntax,

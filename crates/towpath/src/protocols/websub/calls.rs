@@ -29,7 +29,7 @@ use towpath_store::{Precondition, Table, TableWrite};
 
 use crate::engine::roles::{Lease, conditions};
 use crate::engine::table_scan::TableScan;
-use crate::engine::work::to_the_end;
+use crate::engine::work::run_detached;
 use crate::engine::{Engine, Feed};
 use crate::store_error::StoreError;
 
@@ -169,7 +169,7 @@ impl Inbox {
             InboxLocation::Elsewhere => {
                 let (at, feed) = (engine.clone(), feed.clone());
                 // A hub that hangs up must leave nothing in the table, nor a place among those that wait.
-                let forwarded = to_the_end(engine, async move { forward(&at, &feed, &call).await }).await;
+                let forwarded = run_detached(engine, async move { forward(&at, &feed, &call).await }).await;
                 forwarded.unwrap_or_else(|_| Reply::status(503))
             }
         }

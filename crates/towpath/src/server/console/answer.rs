@@ -18,7 +18,7 @@ use crate::document::prebuilt::{Answer, Document, Valid};
 use crate::document::respond::respond as respond_with;
 use crate::document::route_error::RouteError;
 use crate::engine::Engine;
-use crate::engine::work::to_the_end;
+use crate::engine::work::run_detached;
 use crate::server::problem::Problem;
 
 /// Answers a request for a page.
@@ -38,7 +38,7 @@ pub(in crate::server) async fn respond(
                 (visit, shown)
             };
             let shown;
-            (visit, shown) = match to_the_end(&engine, acting).await {
+            (visit, shown) = match run_detached(&engine, acting).await {
                 Ok(acted) => acted,
                 Err(error) => return Problem::from(RouteError::from(error)).response(),
             };

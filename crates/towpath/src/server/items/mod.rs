@@ -28,7 +28,7 @@ use crate::engine::attachments::{self, KeptFile, content_key};
 use crate::engine::item_versions::{version, versions};
 use crate::engine::request::{asks_for_line, feed_to_change, known_feed, parameters};
 use crate::engine::scheduled::{self, Cancellation};
-use crate::engine::work::to_the_end;
+use crate::engine::work::run_detached;
 use crate::engine::{Engine, Feed};
 use crate::protocols::addresses::item_url;
 use crate::protocols::smart::settings;
@@ -81,7 +81,7 @@ pub(crate) async fn item(
         done
     };
     // If the client goes, a body that still comes is cut off, and what has come whole is published.
-    to_the_end(engine, changing).await?
+    run_detached(engine, changing).await?
 }
 
 /// Makes a change that was received.

@@ -23,7 +23,7 @@ use crate::engine::access::may_change;
 use crate::engine::attachments::NewFile;
 use crate::engine::publish::{Published, publish_with};
 use crate::engine::request::{feed_to_change, parameters};
-use crate::engine::work::to_the_end;
+use crate::engine::work::run_detached;
 use crate::engine::{Engine, Feed, attachments, request_body, scheduled};
 use crate::server::item_response::json_answer;
 use crate::server::read_your_writes::set_position;
@@ -70,7 +70,7 @@ pub(in crate::server) async fn post(
     let (lines, files) = form.read(engine, &feed, bytes, urls).await?;
     let at = engine.clone();
     let publishing = async move { publish(&at, &feed, expected, lines, files).await };
-    let receipt = to_the_end(engine, publishing).await??;
+    let receipt = run_detached(engine, publishing).await??;
     let BatchReceipt { appended, scheduled, last, .. } = receipt;
     tracing::debug!(feed = receipt.feed, token = %sender, appended, scheduled, last, "published a batch");
     let mut answer = json_answer(StatusCode::OK, &json!(receipt));

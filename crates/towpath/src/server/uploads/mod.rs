@@ -29,7 +29,7 @@ use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::access::may_change;
 use crate::engine::attachments::{Stage, Upload, finish, finish_late, max_size};
 use crate::engine::request::feed_to_change;
-use crate::engine::work::to_the_end;
+use crate::engine::work::run_detached;
 use crate::engine::{Engine, Feed};
 use crate::server::item_response::insert;
 use crate::server::problem::Problem;
@@ -112,7 +112,7 @@ async fn dispatch(
         }
     };
     // If the client goes, the bytes that came are kept, and the last one publishes the item.
-    to_the_end(engine, working).await?
+    run_detached(engine, working).await?
 }
 
 /// Does what a request asks of an upload that there is.
