@@ -53,7 +53,7 @@ fn builds() -> PathBuf {
 
 /// The folder of the program that the first command builds.
 fn programs() -> PathBuf {
-    builds().join("release")
+    builds().join("debug")
 }
 
 /// Brings a clone of the checkout below the target folder up to date, uncommitted changes included. It is kept

@@ -26,7 +26,7 @@ pub(crate) fn all() -> Result<(), String> {
     package::check_program(&program)?;
     package::check_debian_if_possible(&program)?;
     documentation_tests()?;
-    // Not beside the tests: its release build takes both cores for minutes, and some of them judge who takes over in time.
+    // Not beside the tests: its build takes both cores for minutes, and some of them judge who takes over in time.
     readme()?;
     suites(&environment)
 }
