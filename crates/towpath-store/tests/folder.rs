@@ -286,8 +286,15 @@ async fn fills_a_disk() {
     println!("\nrefused: {error}");
     assert_eq!(store.head(&feed()).await.unwrap().seq, reached);
     assert!(store.verify().await.unwrap().is_sound());
+    // What fills the disk may be the store's own: removing goes on.
+    let removed =
+        store.append(&feed(), Expected::Last(reached), vec![NewChange::delete("i1")]).await.unwrap();
+    let row = |value| vec![TableWrite { table: Table::Documents, key: b"a".to_vec(), value }];
+    store.write(row(None), Vec::new()).await.unwrap();
+    assert!(store.write(row(Some("x".into())), Vec::new()).await.is_err());
     fs::remove_file(&ballast).unwrap();
-    let next = store.append(&feed(), Expected::Last(reached), vec![put("more", 1 << 20)]).await.unwrap();
+    let expected = Expected::Last(removed.head.seq);
+    let next = store.append(&feed(), expected, vec![put("more", 1 << 20)]).await.unwrap();
     println!("went on at {}", next.first);
     store.close().await;
 

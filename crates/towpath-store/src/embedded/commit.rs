@@ -15,7 +15,7 @@ use super::keys::{FeedNumber, FeedRow, IdRow};
 use super::let_go::LetGoError;
 use super::notifier::Notifier;
 use super::slot::{EngineSlot, GroupInDoubt};
-use super::storage_engine::StorageEngine;
+use super::storage_engine::{DiskNeed, StorageEngine};
 use crate::error::{ReadTarget, StorageError};
 use crate::{
     AppendError, Appended, Expected, LogHead, Precondition, Table, TableWrite, WallClock, WriteError,
@@ -55,6 +55,16 @@ pub(crate) enum CommitRequest {
 }
 
 impl CommitRequest {
+    /// Returns true if the request only removes.
+    fn only_removes(&self) -> bool {
+        match self {
+            Self::Append { changes, .. } => changes.iter().all(PreparedChange::is_delete),
+            Self::Write { writes, .. } => writes.iter().all(|write| write.value.is_none()),
+            Self::LetGo { .. } => true,
+            Self::Replicate { .. } => false,
+        }
+    }
+
     /// Returns the approximate number of changes and bytes.
     fn size(&self) -> (usize, usize) {
         match self {
@@ -91,10 +101,24 @@ impl Committer {
         while let Some(first) = queue.blocking_recv() {
             let requests = gather(first, &mut queue);
             // Before anything is decided: a full disk refuses whole groups, and reads continue.
-            match self.slot.writable() {
+            match self.slot.writable(DiskNeed::Grows) {
                 Ok(engine) => self.commit(&engine, requests),
-                Err(reason) => requests.into_iter().for_each(|request| refuse(request, &reason)),
+                Err(reason) => self.commit_removals(requests, &reason),
             }
+        }
+    }
+
+    /// Commits the requests that only remove, and refuses the others.
+    fn commit_removals(&self, requests: Vec<CommitRequest>, reason: &str) {
+        let (removals, others): (Vec<_>, Vec<_>) =
+            requests.into_iter().partition(CommitRequest::only_removes);
+        others.into_iter().for_each(|request| refuse(request, reason));
+        if removals.is_empty() {
+            return;
+        }
+        match self.slot.writable(DiskNeed::Frees) {
+            Ok(engine) => self.commit(&engine, removals),
+            Err(reason) => removals.into_iter().for_each(|request| refuse(request, &reason)),
         }
     }
 

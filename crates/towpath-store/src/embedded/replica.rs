@@ -20,7 +20,7 @@ use super::decide::{CommitGroup, Lookup as _};
 use super::folder::DataFolder;
 use super::notifier::Notifier;
 use super::slot::EngineSlot;
-use super::storage_engine::StorageEngine;
+use super::storage_engine::{DiskNeed, StorageEngine};
 use super::{EmbeddedOptions, EmbeddedStore};
 use crate::{AppendError, Appended, OpenError, ReplicaError, WriteError};
 
@@ -86,7 +86,7 @@ impl ReplicaWriter {
 
     /// Fails where a group cannot be applied: the disk is nearly full, or an earlier write failed.
     pub fn check_writable(&self) -> Result<(), ReplicaError> {
-        self.state.engine.check_writable().map_err(ReplicaError::Write)
+        self.state.engine.check_writable(DiskNeed::Grows).map_err(ReplicaError::Write)
     }
 
     /// Returns true where an earlier write failed: none succeeds until the store is opened again.

@@ -14,7 +14,7 @@ use super::EmbeddedOptions;
 use super::decide::{DecidedGroup, Lookup as _};
 use super::folder::DataFolder;
 use super::notifier::Notifier;
-use super::storage_engine::StorageEngine;
+use super::storage_engine::{DiskNeed, StorageEngine, free_space};
 use crate::error::{ReadTarget, StorageError};
 use crate::{Appended, ReadError, StoreFailure};
 
@@ -86,14 +86,14 @@ impl EngineSlot {
     }
 
     /// Returns the engine for a write. Fails while an earlier write has failed, and where this one would.
-    pub(crate) fn writable(&self) -> Result<Arc<StorageEngine>, String> {
+    pub(crate) fn writable(&self, need: DiskNeed) -> Result<Arc<StorageEngine>, String> {
         if let Some(failure) = &self.state.lock().failure {
             return Err(format!(
                 "an earlier write failed ({failure}); the store is opened again in some seconds"
             ));
         }
         let engine = self.engine().map_err(|e| e.to_string())?;
-        engine.check_writable()?;
+        engine.check_writable(need)?;
         Ok(engine)
     }
 
@@ -114,7 +114,9 @@ impl EngineSlot {
         let state = self.state.lock();
         let reason = state.failure.clone()?;
         let is_final = state.without_engine.is_some_and(|since| since.elapsed() >= GIVE_UP);
-        Some(StoreFailure { reason, is_final, is_full: false })
+        // A write may have met the end of the disk before the reserve was seen to be used up.
+        let is_full = free_space(&self.folder).is_some_and(|free| free < self.options.reserve);
+        Some(StoreFailure { reason, is_final, is_full })
     }
 
     /// Refuses writes from now on, and has the engine opened again. Drop all references to the engine before.

@@ -42,6 +42,15 @@ pub(crate) struct StorageEngine {
     folder: DataFolder,
 }
 
+/// Effect of a write on the disk, which decides how full it may be.
+#[derive(Clone, Copy)]
+pub(crate) enum DiskNeed {
+    /// Keeps something more: refused below the reserve.
+    Grows,
+    /// Only removes: refused below half of the reserve.
+    Frees,
+}
+
 /// Size of the values of a keyspace.
 #[derive(Clone, Copy)]
 enum ValueSize {
@@ -159,14 +168,19 @@ impl StorageEngine {
     ///
     /// The engine cannot continue after a write that failed half-way. This check keeps it from meeting a full
     /// disk, so that appends resume as soon as there is space.
-    pub(crate) fn check_writable(&self) -> Result<(), String> {
+    pub(crate) fn check_writable(&self, need: DiskNeed) -> Result<(), String> {
         if let Some(failed) = &*self.failed.lock() {
             return Err(format!(
                 "an earlier write failed ({failed}), and the store was not opened again since"
             ));
         }
         // Once per group: a statvfs call is cheap, but not for each append.
-        self.full_disk().map_or(Ok(()), Err)
+        let kept_free = match need {
+            DiskNeed::Grows => self.reserve,
+            // Else a server whose own data fill the disk could never remove them.
+            DiskNeed::Frees => self.reserve / 2,
+        };
+        self.less_is_free_than(kept_free).map_or(Ok(()), Err)
     }
 
     /// Returns the size of all tables and journals in bytes.
@@ -176,8 +190,12 @@ impl StorageEngine {
 
     /// Returns an error if less space is free than is reserved.
     pub(crate) fn full_disk(&self) -> Option<String> {
+        self.less_is_free_than(self.reserve)
+    }
+
+    fn less_is_free_than(&self, bytes: u64) -> Option<String> {
         // Free space that the system cannot tell does not stop the store.
-        let free = free_space(&self.path).filter(|free| *free < self.reserve)?;
+        let free = free_space(&self.path).filter(|free| *free < bytes)?;
         Some(format!(
             "the disk is full: {} MiB are free, and {} MiB are reserved; free some space",
             free >> 20,
@@ -295,12 +313,12 @@ fn create_lost_files(engine: &Path) -> std::io::Result<()> {
 
 /// Free bytes on the disk of `path`; `None` where the system cannot say.
 #[cfg(not(unix))]
-fn free_space(_path: &Path) -> Option<u64> {
+pub(super) fn free_space(_path: &Path) -> Option<u64> {
     None
 }
 
 #[cfg(unix)]
-fn free_space(path: &Path) -> Option<u64> {
+pub(super) fn free_space(path: &Path) -> Option<u64> {
     // `f_bavail`, not `f_bfree`: blocks that are reserved for root are of no use to us.
     let disk = rustix::fs::statvfs(path).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))

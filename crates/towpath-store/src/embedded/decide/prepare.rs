@@ -44,6 +44,11 @@ impl PreparedChange {
         Ok(Self { id: change.item.id, modified: change.modified, entry_id: change.entry_id, op })
     }
 
+    /// Returns true for the removal of an item.
+    pub(crate) fn is_delete(&self) -> bool {
+        matches!(self.op, PreparedOp::Delete)
+    }
+
     /// Returns the approximate size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match &self.op {

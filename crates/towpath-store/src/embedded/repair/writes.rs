@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fjall::Keyspace;
 
 use super::RepairError;
-use crate::embedded::storage_engine::StorageEngine;
+use crate::embedded::storage_engine::{DiskNeed, StorageEngine};
 
 /// Bytes of a batch.
 const LARGE: usize = 4 << 20;
@@ -52,7 +52,7 @@ impl<'a> PendingWrites<'a> {
         if self.rows.is_empty() {
             return Ok(());
         }
-        self.engine.check_writable().map_err(RepairError::Write)?;
+        self.engine.check_writable(DiskNeed::Grows).map_err(RepairError::Write)?;
         let mut batch = self.engine.durable_batch();
         for ((_, key), (keyspace, value)) in std::mem::take(&mut self.rows) {
             match value {
