@@ -296,6 +296,12 @@ fn without_the_log_reading_goes_on() {
         assert!(health["replica_age"].as_u64().unwrap() >= 4);
         assert!(cluster.metric(node, "towpath_replica_age_seconds") >= 4);
     }
+    let problems = || cluster.node(0).json("/feeds?status")["problems"].to_string();
+    wait_until(
+        "`towpath status` says so",
+        || problems().contains("behind its cluster: "),
+        || format!("{} {}", problems(), cluster.logs()),
+    );
     // A refused append stays refused: it does not appear once the log is back.
     cluster.nats.server.start();
     let end = Instant::now() + PATIENCE;

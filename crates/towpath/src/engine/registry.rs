@@ -291,6 +291,11 @@ impl Engine {
         self.replica_age.get()
     }
 
+    /// Returns true if the replica is so old, or of unknown age, that a load balancer should prefer other nodes.
+    pub(crate) fn has_stale_replica(&self) -> bool {
+        self.replica_age.is_stale()
+    }
+
     /// Returns the failure for which the store takes no writes.
     pub fn store_failure(&self) -> Option<Arc<StoreFailure>> {
         self.store_health.failure()

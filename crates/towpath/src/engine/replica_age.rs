@@ -7,6 +7,8 @@ use jiff::Timestamp;
 
 /// Age below which a replica counts as current: learning that nothing changed takes that long.
 const CURRENT: Duration = Duration::from_secs(4);
+/// Age in seconds above which a load balancer should prefer other nodes.
+const STALE_SECONDS: u64 = 60;
 /// Stored age of a current replica.
 const NONE: u64 = u64::MAX;
 /// Stored age of a replica that was not compared with the cluster since the start.
@@ -31,6 +33,11 @@ impl ReplicaAge {
             UNKNOWN => Some(None),
             seconds => Some(Some(seconds)),
         }
+    }
+
+    /// Returns true if a load balancer should prefer other nodes.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.get().is_some_and(|age| age.is_none_or(|seconds| seconds > STALE_SECONDS))
     }
 
     /// Sets the age from the time at which the replica was current last. Returns the age for the metrics.

@@ -19,8 +19,6 @@ use crate::protocols::websub::HubState;
 use crate::protocols::websub::pings::PingHealth;
 use crate::source::metrics::SourceMetrics;
 
-/// Age of a replica from which a load balancer should prefer other nodes.
-const STALE_SECONDS: u64 = 60;
 /// Remaining days of the certificate below which it should have been renewed.
 const CERTIFICATE_DAYS: i64 = 14;
 /// Time by which appends may be ahead of the clock.
@@ -87,7 +85,7 @@ fn store(engine: &Engine) -> Value {
 fn replica(engine: &Engine) -> Value {
     match engine.replica_age() {
         None => json!({ "status": "ok" }),
-        Some(Some(age)) if age <= STALE_SECONDS => json!({ "status": "ok", "age_seconds": age }),
+        Some(age) if !engine.has_stale_replica() => json!({ "status": "ok", "age_seconds": age }),
         Some(age) => {
             json!({ "status": "failed", "error": "the replica is behind the log", "age_seconds": age })
         }

@@ -92,10 +92,23 @@ pub(crate) fn node_problems(engine: &Engine) -> Vec<String> {
     failure
         .into_iter()
         .chain(damage)
+        .chain(replica_problem(engine))
         .chain(engine.log_failure())
         .chain(global)
         .chain(engine.sinks.problems())
         .collect()
+}
+
+/// Returns why a node's replica falls behind its cluster's log: it is known, or the replica is as old as `/readyz` allows.
+pub(crate) fn replica_problem(engine: &Engine) -> Option<String> {
+    let age = engine.replica_age()?;
+    let reason = engine.store.replica_status().and_then(|status| status.problem);
+    if reason.is_none() && !engine.has_stale_replica() {
+        return None;
+    }
+    let age = age.map_or("an unknown time".to_owned(), |seconds| format!("{seconds} s"));
+    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    Some(format!("this node is {age} behind its cluster{reason}"))
 }
 
 /// Describes the log of the node's cluster as JSON; null for a single server.

@@ -4,7 +4,7 @@ use super::super::text::{bytes, count};
 use super::super::visit::Visit;
 use crate::protocols::websub::HubState;
 use crate::protocols::websub::pings::PingHealth;
-use crate::source::status::node_problems;
+use crate::source::status::{node_problems, replica_problem};
 
 /// Health of the server.
 pub(super) struct ServerHealth {
@@ -31,8 +31,9 @@ pub(super) fn read(visit: &Visit, feeds: usize) -> ServerHealth {
             store.into_iter().chain(damage).collect()
         }
     };
-    let age = engine.replica_age();
-    match age {
+    // A problem of the replica names its age, and stands above already.
+    let is_told = visit.sees_server() && replica_problem(engine).is_some();
+    match engine.replica_age().filter(|_| !is_told) {
         Some(Some(seconds)) => problems.push(format!(
             "This node is {} behind its cluster: what it shows may be old.",
             count(seconds, "second")
