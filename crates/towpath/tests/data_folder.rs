@@ -281,7 +281,15 @@ fn a_folder_that_another_command_has_open_is_named() {
     let record = format!("{}\n{}\nanother run\n", server.pid(), server.base);
     std::fs::write(dir.path("data/towpath.server"), record).unwrap();
     let put = dir.run(&["put", "notes", "a"]);
-    assert!(stderr(&put).contains("does not answer at"), "{}", stderr(&put));
+    assert!(stderr(&put).contains("is not the one that answers at"), "{}", stderr(&put));
+    // A record of an address where nothing answers: the reason is told.
+    let record = format!("{}\nhttp://127.0.0.1:1\nanother run\n", server.pid());
+    std::fs::write(dir.path("data/towpath.server"), record).unwrap();
+    let error = stderr(&dir.run(&["put", "notes", "a"]));
+    assert!(
+        error.contains("does not answer at http://127.0.0.1:1 (") && error.contains("refused"),
+        "{error}"
+    );
     assert!(dir.run(&["put", "notes", "a", "--server", &server.base]).status.success());
     assert_eq!(items(&server), ["a"]);
 }

@@ -133,7 +133,7 @@ impl TargetArgs {
             let server =
                 ServerClient { fetcher: fetcher.with_named([base.as_str()]), base, token: token.clone() };
             // No folder is meant, so the server at the usual address is. Elsewhere its folder decides.
-            if server.instance().await.is_some() {
+            if server.instance().await.is_ok_and(|found| found.is_some()) {
                 eprintln!("towpath: asking the server at {}", server.base);
                 return Ok(FoundTarget::Server(server));
             }
@@ -150,14 +150,16 @@ impl TargetArgs {
             }
         };
         let server = ServerClient { fetcher: fetcher.with_named([url.as_str()]), base: url, token };
-        // Something else may listen at that address, such as another node behind a balancer.
-        if server.instance().await.is_none_or(|found| found != instance) {
-            return Err(CliError::failed(format!(
-                "the server that has the data folder {folder} open does not answer at {}: name its URL with --server",
-                server.base
-            )));
-        }
-        Ok(FoundTarget::Server(server))
+        let base = &server.base;
+        let problem = match server.instance().await {
+            Ok(Some(found)) if found == instance => return Ok(FoundTarget::Server(server)),
+            // Such as another node behind a balancer.
+            Ok(_) => format!("is not the one that answers at {base}"),
+            Err(error) => format!("does not answer at {base} ({error})"),
+        };
+        Err(CliError::failed(format!(
+            "the server that has the data folder {folder} open {problem}: name its URL with --server"
+        )))
     }
 }
 
@@ -239,12 +241,12 @@ pub(crate) struct ServerClient {
 }
 
 impl ServerClient {
-    /// Returns the instance that the server says it is.
-    async fn instance(&self) -> Option<String> {
+    /// Returns the instance that the server says it is; `None` for another program's answer.
+    async fn instance(&self) -> Result<Option<String>, TransferError> {
         let request = Request::get(RequestId(0), format!("{}/feeds?instance", self.base));
-        let (_, body) = self.send(request).await.ok().filter(|(status, _)| *status == 200)?;
-        let list: Value = serde_json::from_slice(&body).ok()?;
-        Some(list["instance"].as_str()?.to_owned())
+        let (status, body) = self.send(request).await?;
+        let list: Value = serde_json::from_slice(&body).unwrap_or_default();
+        Ok(list["instance"].as_str().filter(|_| status == 200).map(str::to_owned))
     }
 
     async fn append(&self, feed: &FeedId, changes: &[NewChange]) -> Result<Receipt, CliError> {
