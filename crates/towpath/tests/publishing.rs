@@ -437,6 +437,34 @@ fn rfc_9110_13_1_1_if_match_holds_for_reads() {
     assert_eq!(server.ask("GET", "/feeds/notes/items/none", &[("if-match", "\"1\"")], b"").status, 404);
 }
 
+/// An editor that has a date only must not overwrite another's change (RFC 9110, section 13.1.4).
+#[test]
+fn rfc_9110_13_1_4_if_unmodified_since_holds_for_reads_and_changes() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    let item = "/feeds/notes/items/a";
+    assert_eq!(server.ask("PUT", item, &[], b"one").status, 201);
+    let read = server.get(item);
+    let (modified, tag) = (read.header("last-modified").unwrap(), read.header("etag").unwrap());
+    let ask =
+        |method: &str, headers: &[(&str, &str)], body: &[u8]| server.ask(method, item, headers, body).status;
+    let (before, header) = ("Tue, 14 Nov 2023 22:13:20 GMT", "if-unmodified-since");
+    for (method, body) in [("PUT", "two"), ("DELETE", ""), ("GET", ""), ("HEAD", "")] {
+        assert_eq!(ask(method, &[(header, before)], body.as_bytes()), 412, "{method}");
+    }
+    assert_eq!(server.get(item).text(), "one");
+    assert_eq!(ask("GET", &[(header, modified)], b""), 200);
+    // Text that is no date does not count, and neither does a date beside a tag.
+    assert_eq!(ask("PUT", &[(header, "yesterday")], b"two"), 200);
+    assert_eq!(ask("PUT", &[(header, before), ("if-match", tag)], b"three"), 412);
+    let read = server.get(item);
+    let tag = read.header("etag").unwrap();
+    assert_eq!(ask("PUT", &[(header, before), ("if-match", tag)], b"three"), 200);
+    let latest = server.get(item);
+    assert_eq!(ask("PUT", &[(header, latest.header("last-modified").unwrap())], b"four"), 200);
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/new", &[(header, before)], b"x").status, 201);
+}
+
 #[test]
 fn tokens_and_web_pages() {
     let dir = TestFolder::new("[server]\ntokens = [\"secret\"]\n[[feed]]\nid = \"notes\"\n");

@@ -1,15 +1,19 @@
 //! Preconditions of a change of an item.
 
-use http::header::{IF_MATCH, IF_NONE_MATCH};
+use http::header::{IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
 use http::{HeaderMap, HeaderName};
+use jiff::Timestamp;
 use towpath_proto::Change;
+use towpath_proto::format::http_date;
 
 use crate::document::route_error::RouteError;
 
-/// `If-Match` and `If-None-Match: *` (RFC 9110, section 13.1) on the item's version.
+/// `If-Match`, `If-None-Match: *` and `If-Unmodified-Since` (RFC 9110, section 13.1) on the item's version.
 pub(super) struct ItemPrecondition {
     matching: Option<String>,
     absent: bool,
+    /// Ignored beside `If-Match`, and so is text that is no date (section 13.1.4).
+    unmodified_since: Option<Timestamp>,
 }
 
 impl ItemPrecondition {
@@ -25,13 +29,23 @@ impl ItemPrecondition {
             // A list of tags would mean "unless it is one of these versions", which is not implemented.
             Some(_) => return Err(RouteError::bad_request("If-None-Match of a change can only be *")),
         };
-        Ok(Self { matching: text(IF_MATCH)?, absent })
+        let matching = text(IF_MATCH)?;
+        let since = headers.get(IF_UNMODIFIED_SINCE).filter(|_| matching.is_none());
+        let unmodified_since = since.and_then(|since| http_date::parse(since.to_str().ok()?).ok());
+        Ok(Self { matching, absent, unmodified_since })
     }
 
     /// Fails if the item's latest version, `None` for an item that is not there, is not what the request expects.
     pub(super) fn check(&self, latest: Option<&Change>) -> Result<(), RouteError> {
         if self.absent && latest.is_some() {
             return Err(RouteError::precondition("the item is there already"));
+        }
+        if let (Some(since), Some(latest)) = (self.unmodified_since, latest)
+            // Dates have whole seconds.
+            && latest.modified.as_second() > since.as_second()
+        {
+            let modified = http_date::write(latest.modified);
+            return Err(RouteError::precondition(format!("the item was modified at {modified}")));
         }
         let Some(list) = &self.matching else { return Ok(()) };
         // Also for `*`: it holds only if there is a current representation (RFC 9110, section 13.1.1).
