@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use towpath_client::PrivateFetches;
 
 use super::access_log::AccessLogConfig;
@@ -18,7 +18,7 @@ use super::sizes::{bytes, mebibytes};
 use super::trusted_proxies::TrustedProxies;
 
 /// Private addresses that sources are fetched from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PrivateFetchesConfig {
     /// None, even if a source's own address is private.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use towpath_client::{Protocol, redact};
 use towpath_proto::follow::ReadLimits;
 use url::Url;
@@ -89,7 +89,7 @@ pub struct SinkConfig {
 }
 
 /// Start position of a new sink.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SinkStart {
     /// With everything that the feed has.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use towpath_client::redact;
 use towpath_proto::diff::Guard;
 use towpath_proto::follow::ReadLimits;
@@ -220,7 +220,7 @@ impl From<GuardConfig> for Guard {
 }
 
 /// Format of a polled document.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceFormat {
     /// Detected from the content.
