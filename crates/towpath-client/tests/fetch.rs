@@ -564,6 +564,11 @@ async fn discovery_finds_a_feed() {
             let start = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<rss version='2.0'>";
             vec![send(start), ScriptStep::Flood(vec![b' '; 4096])]
         }
+        "/events" => {
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n: \n";
+            // Longer than a reader waits for more.
+            vec![send(head), ScriptStep::Pause(SHORT * 20)]
+        }
         // Only the beginning is read, and a first item of many megabytes comes before the version.
         "/large" => answer("200 OK", "Content-Type: application/feed+json\r\n", r#"{"items":[{"id":"1""#),
         _ => answer("410 Gone", "", ""),
@@ -578,6 +583,8 @@ async fn discovery_finds_a_feed() {
     // The root element decides. Reading the document to its end would never finish.
     assert_eq!(found("/endless").await.unwrap().protocol, Protocol::Rss);
     assert_eq!(found("/large").await.unwrap().protocol, Protocol::Rss);
+    let events = found("/events").await.unwrap_err().to_string();
+    assert!(events.contains("a stream of events"), "{events}");
     assert!(found("/page").await.unwrap_err().to_string().contains("a page that links to no feed"));
     assert!(matches!(found("/gone").await, Err(DiscoverError::Status { status: 410, .. })));
 }

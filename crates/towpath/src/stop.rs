@@ -32,6 +32,14 @@ pub fn on_signal_or_request() -> (Arc<watch::Sender<bool>>, Stop) {
     (sender, stopped)
 }
 
+/// Runs work that the stop signal ends; `None` if it did.
+pub(crate) async fn unless_stopped<T>(stop: &Stop, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        done = work => Some(done),
+        () = stopped(stop) => None,
+    }
+}
+
 /// Handler of a signal. Without one the signal still ends the process, so it need not refuse to start.
 fn handler(kind: SignalKind) -> Option<Signal> {
     signal(kind).inspect_err(|e| tracing::warn!(error = %e, "a signal will end the process uncleanly")).ok()

@@ -205,6 +205,25 @@ async fn a_signal_ends_a_running_follow_cleanly() {
     assert!(again.stdout.is_empty(), "what was stderr_text is in the state");
 }
 
+/// A server that answers nothing holds a command while it looks for the protocol.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_a_command_before_it_has_found_the_feed() {
+    for (command, code) in [(&["follow"][..], 0), (&["follow", "--once"], 1), (&["check"], 1)] {
+        let (asked, mut is_asked) = tokio::sync::mpsc::unbounded_channel();
+        let silent = move |_: &ReceivedRequest| {
+            let _ = asked.send(());
+            vec![ScriptStep::Pause(Duration::from_secs(600))]
+        };
+        let server = RawServer::start(silent).await;
+        let url = server.url("/items");
+        let mut child = towpath(&[command, &[url.as_str()]].concat()).spawn().unwrap();
+        is_asked.recv().await.unwrap();
+        Command::new("kill").arg(child.id().to_string()).status().unwrap();
+        let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
+        assert_eq!(status.code(), Some(code), "{command:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_prints_its_report_and_fails_with_a_must() {
     let server = RawServer::start(|asked| smart_feed(asked, 5)).await;

@@ -15,6 +15,9 @@ use super::Offer;
 use super::keys::top_level_keys;
 use crate::protocol::Protocol;
 
+/// Media type of a stream of events, which never ends.
+pub(super) const EVENT_STREAM: &str = "text/event-stream";
+
 /// Link relations that only archived or paged feeds have (RFC 5005, sections 3 and 4; Feed History).
 const HISTORY_RELATIONS: [&str; 5] = ["prev-archive", "next-archive", "current", "prev", "next"];
 
@@ -104,6 +107,7 @@ pub fn describe(response: &ProbedResponse<'_>) -> String {
         return "a collection without Smart Feeds' cursors".to_owned();
     }
     match sniff::kind(&text) {
+        _ if media_type == EVENT_STREAM => "a stream of events".to_owned(),
         DocumentKind::Html => "a page that links to no feed".to_owned(),
         DocumentKind::Empty => "an empty document".to_owned(),
         _ if media_type.is_empty() => "a document without a media type".to_owned(),
@@ -298,7 +302,8 @@ impl ProbedResponse<'_> {
     }
 }
 
-fn media_type(head: &ResponseHead) -> String {
+/// Returns the media type of a response, without parameters.
+pub(super) fn media_type(head: &ResponseHead) -> String {
     let value = head.header("content-type").unwrap_or_default();
     essence(value).to_ascii_lowercase()
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::header::ACCEPT;
 use jiff::Timestamp;
+use tokio::time::{Instant, timeout_at};
 use towpath_proto::FeedId;
 use towpath_proto::follow::{FollowError, Request, RequestId, ResponseHead, TransferError, after_colon};
 use url::Url;
@@ -20,7 +21,7 @@ use super::fetch::{Fetcher, StreamingResponse};
 use super::protocol::{FollowPace, Protocol};
 use super::response_hints::response_problem;
 
-use detect::page_with_hub;
+use detect::{EVENT_STREAM, media_type, page_with_hub};
 pub use detect::{ProbedResponse, alternates, describe, offers};
 
 /// Number of bytes of a document that are read first.
@@ -33,6 +34,9 @@ const MAX_BYTES: usize = 8 << 20;
 ///
 /// A Smart Feed without items holds a request until its first item arrives.
 const LONG_POLL_AFTER: Duration = Duration::from_secs(2);
+
+/// Time for the beginning of a body, which may be one that never ends.
+const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// Maximum number of a page's feeds that are probed.
 const MAX_ALTERNATES: usize = 6;
@@ -304,7 +308,14 @@ async fn probe(fetcher: &Fetcher, url: &str) -> Result<ResponseStart, DiscoverEr
     let StreamingResponse { head, mut body, .. } = fetcher.fetch(&request).await.map_err(failed)?;
     let mut response = ResponseStart { head, start: Vec::new() };
     let mut enough = START_BYTES;
-    while let Some(chunk) = body.chunk().await.map_err(failed)? {
+    // Nothing of a stream of events is a document.
+    if media_type(&response.head) == EVENT_STREAM {
+        return Ok(response);
+    }
+    let end = Instant::now() + BODY_TIME;
+    // What has come by then is judged.
+    while let Ok(chunk) = timeout_at(end, body.chunk()).await {
+        let Some(chunk) = chunk.map_err(failed)? else { break };
         response.start.extend_from_slice(&chunk);
         if response.start.len() < enough {
             continue;

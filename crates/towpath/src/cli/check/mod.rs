@@ -26,7 +26,7 @@ use super::feed_url::listen_address;
 use super::node::check_node;
 use super::progress::patiently;
 use super::terminal::message;
-use crate::stop;
+use crate::stop::{self, unless_stopped};
 
 /// Work that [`patiently`] shows: a check reads all pages of a feed.
 const CHECKING: &str = "checking the feed";
@@ -50,16 +50,10 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
         let finished = patiently(CHECKING, drive_check(&mut checker, &fetcher, &stop, calls)).await;
         return print(&args, args.url.as_str(), "websub", finished.then(|| checker.report()));
     }
-    let (protocol, url) = match args.protocol.0 {
-        Some(protocol) if args.watch => (protocol, located(&fetcher, &args.url, protocol).await),
-        Some(protocol) => (protocol, args.url.to_string()),
-        None => {
-            let offer = discover(&fetcher, args.url.as_str(), FollowPace::Polled).await?;
-            let text = format!("checking {} for {}, because {}", offer.url, offer.protocol, offer.why);
-            eprintln!("towpath: {}", message(&text));
-            (offer.protocol, offer.url)
-        }
+    let Some(target) = unless_stopped(&stop, target(&args, &fetcher)).await else {
+        return print(&args, args.url.as_str(), "", None);
     };
+    let (protocol, url) = target?;
     if args.watch {
         return watch(&args, &fetcher, protocol, &url, &stop).await;
     }
@@ -69,14 +63,28 @@ pub(crate) async fn check(args: CheckArgs) -> Result<Exit, CliError> {
     let mut finished = patiently(CHECKING, driving).await;
     if finished && args.protocol.0.is_some() && !first.report().conforms() {
         // Perhaps the user named the feed's page. A feed that conforms costs no request for that.
-        let found = located(&fetcher, &args.url, protocol).await;
-        if found != url {
+        let found = unless_stopped(&stop, located(&fetcher, &args.url, protocol)).await;
+        if let Some(found) = found.filter(|found| *found != url) {
             (first, url) = (checker(protocol, &found, args.limits.limits())?, found);
             let driving = drive_check(&mut *first, &fetcher, &stop, CallQueue::none());
             finished = patiently(CHECKING, driving).await;
         }
     }
     print(&args, &url, protocol.name(), finished.then(|| first.report()))
+}
+
+/// Returns the protocol to check, and its URL.
+async fn target(args: &CheckArgs, fetcher: &Fetcher) -> Result<(Protocol, String), CliError> {
+    match args.protocol.0 {
+        Some(protocol) if args.watch => Ok((protocol, located(fetcher, &args.url, protocol).await)),
+        Some(protocol) => Ok((protocol, args.url.to_string())),
+        None => {
+            let offer = discover(fetcher, args.url.as_str(), FollowPace::Polled).await?;
+            let text = format!("checking {} for {}, because {}", offer.url, offer.protocol, offer.why);
+            eprintln!("towpath: {}", message(&text));
+            Ok((offer.protocol, offer.url))
+        }
+    }
 }
 
 /// Returns the URL of a protocol: the one that the feed's page names, as `follow` finds it, else the feed's own.

@@ -19,6 +19,17 @@ impl FollowEnd {
     }
 }
 
+/// Exit code of a follow that was stopped before it caught up. Without `--once` it only ends so, which is success.
+pub(super) fn stopped_early(mode: FollowMode) -> Exit {
+    match mode {
+        FollowMode::Continuous => Exit::Done,
+        FollowMode::CatchUp => {
+            eprintln!("towpath: stopped before the end");
+            Exit::Failed
+        }
+    }
+}
+
 /// Exit code of one feed.
 pub(crate) fn exit(summary: &FollowSummary, mode: FollowMode) -> Exit {
     // Without --once a follow only ends by being stopped, so that is success.
@@ -27,10 +38,7 @@ pub(crate) fn exit(summary: &FollowSummary, mode: FollowMode) -> Exit {
         // Usage comes first: a retry cannot succeed, whereas other failures may be temporary.
         Some(FollowError::Usage(_)) if !done => Exit::Usage,
         Some(_) if !done => Exit::Failed,
-        _ if summary.stopped && mode == FollowMode::CatchUp => {
-            eprintln!("towpath: stopped before the end");
-            Exit::Failed
-        }
+        _ if summary.stopped && mode == FollowMode::CatchUp => stopped_early(mode),
         _ if summary.incomplete => Exit::Incomplete,
         _ => Exit::Done,
     }
@@ -39,8 +47,7 @@ pub(crate) fn exit(summary: &FollowSummary, mode: FollowMode) -> Exit {
 /// Exit code of several feeds, by the worst result: usage error, failure, missing items.
 pub(super) fn fleet_exit(summary: &FleetSummary, mode: FollowMode) -> Exit {
     if mode == FollowMode::CatchUp && summary.stopped {
-        eprintln!("towpath: stopped before the end");
-        return Exit::Failed;
+        return stopped_early(mode);
     }
     match summary {
         FleetSummary { misused: 1.., .. } if mode == FollowMode::CatchUp => Exit::Usage,

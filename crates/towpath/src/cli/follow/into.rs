@@ -16,7 +16,7 @@ use towpath_sinks::stdout::StdoutSink;
 use url::Url;
 
 use super::args::FollowArgs;
-use super::exit::{FollowEnd, fleet_exit};
+use super::exit::{FollowEnd, fleet_exit, stopped_early};
 use super::plan::{FollowPlan, choose, follow_plan, many_feeds};
 use super::progress::SinkProgress;
 use crate::cli::error::{CliError, Exit};
@@ -24,7 +24,7 @@ use crate::cli::feed_url::is_node;
 use crate::cli::lines::notice_text;
 use crate::cli::node::follow_node_into;
 use crate::cli::terminal::{message, visible_json};
-use crate::stop::Stop;
+use crate::stop::{Stop, unless_stopped};
 
 /// File of refused items without a state file beside which it could be.
 const REFUSED: &str = "towpath.refused.ndjson";
@@ -108,7 +108,10 @@ async fn follow_one(
         return follow_node_into(args, feed, saved, output, stop).await;
     }
     let fetcher = args.headers.fetcher([feed])?;
-    let plan = choose(args, feed, &fetcher, saved).await?;
+    let Some(plan) = unless_stopped(stop, choose(args, feed, &fetcher, saved)).await else {
+        return Ok(FollowEnd::Exit(stopped_early(args.mode())));
+    };
+    let plan = plan?;
     let output = |plan: &FollowPlan| {
         let (opener, url) = (opener.clone(), plan.url.clone());
         Ok(SinkOutput::new(opener, source.clone(), plan.protocol, url, observer()))

@@ -23,9 +23,9 @@ use super::fleet_lines::{FleetLines, FleetStates};
 use super::lines::{Lines, LinesError};
 use super::node::follow_node;
 use super::state_log::StateLog;
-use crate::stop::{self, Stop};
+use crate::stop::{self, Stop, unless_stopped};
 use args::FollowArgs;
-use exit::{exit, fleet_exit};
+use exit::{exit, fleet_exit, stopped_early};
 use plan::{FollowPlan, choose, follow_plan, many_feeds};
 
 /// Follows feeds until stopped, or with `--once` until they have caught up.
@@ -67,7 +67,10 @@ async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, 
         Some(path) => state_file::load(path, feed, args.protocol.0)?,
         None => None,
     };
-    let plan = choose(args, feed, &fetcher, saved).await?;
+    let Some(plan) = unless_stopped(stop, choose(args, feed, &fetcher, saved)).await else {
+        return Ok(stopped_early(args.mode()));
+    };
+    let plan = plan?;
     let ended = follow_plan(args, feed, plan, &fetcher, stop, |plan| output(args, feed, plan)).await?;
     match ended {
         Ok(ended) => Ok(exit(&ended, args.mode())),
