@@ -31,20 +31,30 @@ pub(super) fn open_reason(error: &fjall::Error, engine: &Path) -> String {
             let damaged = damaged_journal(engine).unwrap_or_else(|| format!("is damaged ({reason})"));
             format!("its journal {damaged}; {ADVICE}")
         }
-        fjall::Error::Storage(_) | fjall::Error::Unrecoverable => {
-            let damaged = match &damaged_files(engine)[..] {
-                [] => format!("a table in its folder engine/keyspaces is damaged or missing ({reason})"),
-                [only] => format!("its file {only} is damaged or missing"),
-                files => format!("its files {} are damaged or missing", files.join(", ")),
-            };
-            format!("{damaged}; {ADVICE}")
-        }
+        fjall::Error::Storage(_) | fjall::Error::Unrecoverable => damaged_table(&reason, engine),
         fjall::Error::InvalidVersion(_) => format!(
             "its file engine/version is damaged, or of another version of the engine; use the towpath that {PROGRAM} \
              names, or restore the whole folder from a backup"
         ),
         _ => reason,
     }
+}
+
+/// Text of the error of a first read, without which a folder is not opened: the files at fault, and the next step.
+pub(super) fn first_read_reason(error: &StorageError, engine: &Path) -> String {
+    match error {
+        StorageError::Damaged(reason) => damaged_table(reason, engine),
+        _ => error.to_string(),
+    }
+}
+
+fn damaged_table(reason: &str, engine: &Path) -> String {
+    let damaged = match &damaged_files(engine)[..] {
+        [] => format!("a table in its folder engine/keyspaces is damaged or missing ({reason})"),
+        [only] => format!("its file {only} is damaged or missing"),
+        files => format!("its files {} are damaged or missing", files.join(", ")),
+    };
+    format!("{damaged}; {ADVICE}")
 }
 
 /// Text of an engine error for operators.

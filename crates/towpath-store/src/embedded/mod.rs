@@ -150,7 +150,7 @@ impl EmbeddedStore {
     pub fn open(folder: impl AsRef<Path>, options: EmbeddedOptions) -> Result<Self, OpenError> {
         let path = folder.as_ref();
         let engine = Arc::new(StorageEngine::open(folder::DataFolder::open(path)?, &options)?);
-        if engine.is_replica().map_err(|e| engine.refuse(&e.to_string()))? {
+        if engine.opened_as_replica()? {
             return Err(engine.refuse(
                 "it is a cluster's replica, and writes to it alone would be lost; set [server] cluster",
             ));

@@ -46,9 +46,7 @@ impl EmbeddedStore {
     ) -> Result<(Self, ReplicaWriter), OpenError> {
         let path = folder.as_ref();
         let engine = Arc::new(StorageEngine::open_replica(DataFolder::open(path)?, options)?);
-        if !engine.is_replica().map_err(|e| engine.refuse(&e.to_string()))?
-            && !engine.is_empty().map_err(|e| engine.refuse(&e.to_string()))?
-        {
+        if !engine.opened_as_replica()? && !engine.is_empty().map_err(|e| engine.refuse(&e.to_string()))? {
             return Err(engine.refuse(
                 "it holds a store of its own, which the cluster's log does not have; use an empty or new folder",
             ));

@@ -10,7 +10,7 @@ use fjall::{
 use parking_lot::Mutex;
 
 use super::EmbeddedOptions;
-use super::engine_error::{open_reason, read_error};
+use super::engine_error::{first_read_reason, open_reason, read_error};
 use super::folder::{DataFolder, FORMAT_VERSION, io_reason};
 use super::journal_mark::{ENGINE_VERSION, JournalMark, journals};
 use super::journal_tail::{BatchDurability, cut_torn_batch};
@@ -95,7 +95,7 @@ impl StorageEngine {
         };
         let (db, keyspaces) = opened.map_err(|e| folder.refuse(open_reason(&e, &path)))?;
         let [feeds, log, ids, modified, created, times, tables, documents] = keyspaces;
-        let commit = last_commit(&tables).map_err(|e| folder.refuse(e.to_string()))?;
+        let commit = last_commit(&tables).map_err(|e| folder.refuse(first_read_reason(&e, &path)))?;
         mark.check(commit).map_err(|reason| folder.refuse(reason))?;
         // Only after the engine has opened: a folder without the format file is created anew.
         folder.finish()?;
@@ -134,6 +134,15 @@ impl StorageEngine {
     /// Returns the error of a folder that cannot be opened.
     pub(crate) fn refuse(&self, reason: &str) -> OpenError {
         self.folder.refuse(reason.to_owned())
+    }
+
+    /// Returns true for a replica's folder.
+    ///
+    /// # Errors
+    ///
+    /// A folder in which not even that can be read.
+    pub(crate) fn opened_as_replica(&self) -> Result<bool, OpenError> {
+        self.is_replica().map_err(|e| self.refuse(&first_read_reason(&e, &self.path)))
     }
 
     fn open_keyspaces(path: &Path, options: &EmbeddedOptions) -> fjall::Result<(Database, [Keyspace; 8])> {

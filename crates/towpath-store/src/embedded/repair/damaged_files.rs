@@ -51,8 +51,7 @@ pub(super) fn open_without(folder: &DataFolder) -> Result<(StorageEngine, LeftOu
         let spare = Spare::make(&copy.join("spare"))?;
         let left_out = leave_out(&copy.join("engine"), &spare, &is_left_out);
         let mut left_out = left_out.map_err(|e| refuse(e.to_string()))?;
-        match DataFolder::open(&copy).and_then(|copy| StorageEngine::open(copy, &EmbeddedOptions::default()))
-        {
+        match DataFolder::open(&copy).and_then(open_readable) {
             Ok(engine) => {
                 if left_out.lost.is_empty() {
                     let commit = last_commit(&engine.tables).unwrap_or_default();
@@ -65,6 +64,13 @@ pub(super) fn open_without(folder: &DataFolder) -> Result<(StorageEngine, LeftOu
         }
     }
     Err(refuse(last))
+}
+
+/// Opens the engine of a folder, if what every opening reads of it can be read.
+pub(super) fn open_readable(folder: DataFolder) -> Result<StorageEngine, OpenError> {
+    let engine = StorageEngine::open(folder, &EmbeddedOptions::default())?;
+    engine.opened_as_replica()?;
+    Ok(engine)
 }
 
 /// Parts of an engine that take the place of damaged ones.
@@ -200,6 +206,23 @@ mod tests {
         let read = store.read(&feed(), 0, ALL).await.unwrap();
         store.close().await;
         (read.iter().map(|change| change.seq).collect(), report)
+    }
+
+    /// A folder opens by its tables' ends, and then reads the first rows of one of them.
+    #[tokio::test]
+    async fn a_damaged_first_block_is_named_and_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path()).await;
+        let [table] = &files(&folder.path().join("engine/keyspaces/7/tables"))[..] else { panic!() };
+        let mut bytes = fs::read(table).unwrap();
+        bytes[40] ^= 1;
+        fs::write(table, bytes).unwrap();
+        let shown = table.strip_prefix(folder.path()).unwrap().display().to_string();
+        let error = open(folder.path()).err().unwrap().to_string();
+        assert!(error.contains(&shown) && error.contains("towpath repair"), "{error}");
+        let (read, report) = repaired(folder.path(), &shown).await;
+        assert_eq!(read, (1..=30).collect::<Vec<_>>());
+        assert!(report.lost_rows.iter().any(|row| row.contains(&shown)), "{report:?}");
     }
 
     /// Deletes and shortens every file of the engine, one after the other.

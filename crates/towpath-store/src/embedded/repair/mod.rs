@@ -27,7 +27,7 @@ use super::verify::VerifyProgress;
 use crate::OpenError;
 use crate::error::StorageError;
 
-use self::damaged_files::{LeftOut, WORKING_COPY, open_without};
+use self::damaged_files::{LeftOut, WORKING_COPY, open_readable, open_without};
 use self::writes::PendingWrites;
 
 /// Folder in which the new store is built.
@@ -114,8 +114,7 @@ impl FolderRepair {
     /// If another process has it open, it is a replica, or not even a part of it can be read.
     pub fn begin(path: &Path) -> Result<Self, OpenError> {
         // Tried first as it is: a folder that opens needs no copy, which takes as much space again.
-        let opened = StorageEngine::open(DataFolder::open(path)?, &EmbeddedOptions::default());
-        let (engine, original, left_out) = match opened {
+        let (engine, original, left_out) = match open_readable(DataFolder::open(path)?) {
             Ok(engine) => (engine, None, LeftOut::default()),
             Err(_) => {
                 // Locked again before the copy is made: a server that starts now must not write to what is
@@ -128,7 +127,7 @@ impl FolderRepair {
                 (engine, Some(original), left_out)
             }
         };
-        if engine.is_replica().map_err(|e| engine.refuse(&e.to_string()))? {
+        if engine.opened_as_replica()? {
             return Err(engine.refuse("it is a cluster's replica; replace it by an empty folder"));
         }
         Ok(Self { path: path.to_owned(), engine, original, left_out })
