@@ -18,7 +18,8 @@ pub enum FirstFailure {
     Report,
 }
 
-/// Filter that ends a follow at its first failure if nothing was delivered before, and holds the failure back.
+/// Filter that ends a follow at its first failure if nothing was delivered, and holds the failure back. Requests that are
+/// under way then end first: the follower goes on from there if the URL was right.
 ///
 /// A URL that is right so costs no request more than usual, and a wrong one is looked at before its failure is told.
 pub struct FirstAttempt {
@@ -27,13 +28,15 @@ pub struct FirstAttempt {
     is_decided: bool,
     /// The failure, to be told.
     pending: Option<Event>,
+    /// Number of requests under way.
+    running: usize,
 }
 
 impl FirstAttempt {
     /// Puts the filter on a follower.
     pub fn of(follower: Box<dyn Follower>, first_failure: FirstFailure) -> FilteredFollower<Self> {
         let is_decided = first_failure == FirstFailure::Report;
-        let filter = Self { failure: None, is_decided, pending: None };
+        let filter = Self { failure: None, is_decided, pending: None, running: 0 };
         FilteredFollower::new(filter, follower)
     }
 
@@ -84,17 +87,30 @@ impl FollowFilter for FirstAttempt {
     fn filter(&mut self, event: Event) -> Option<Event> {
         match event {
             Event::Failed(error) if !self.is_decided && may_be_a_page(&error) => {
-                self.failure = Some(error);
+                // One is enough to look at the page.
+                self.failure.get_or_insert(error);
                 return None;
             }
             Event::Warning(_) => {}
-            _ => self.is_decided = true,
+            _ => {
+                self.is_decided = true;
+                // What another request brought shows that the URL is right.
+                self.pending = self.failure.take().map(Event::Failed).or(self.pending.take());
+            }
         }
         Some(event)
     }
 
+    fn see_request(&mut self) {
+        self.running += 1;
+    }
+
+    fn see_end(&mut self) {
+        self.running = self.running.saturating_sub(1);
+    }
+
     fn is_stopped(&self) -> bool {
-        self.failure.is_some()
+        self.failure.is_some() && self.running == 0
     }
 
     fn own_event(&mut self) -> Option<Event> {

@@ -12,8 +12,14 @@ pub trait FollowFilter: Send {
     /// Passes an event of the follower on, changed or not. `None` keeps it back.
     fn filter(&mut self, event: Event) -> Option<Event>;
 
+    /// Sees a request that is sent.
+    fn see_request(&mut self) {}
+
     /// Sees the head of a response before the follower does.
     fn see_head(&mut self, _head: &ResponseHead) {}
+
+    /// Sees the end of a request, once the follower has handled it.
+    fn see_end(&mut self) {}
 
     /// Returns true if the follow is to end here: nothing is requested, and no event is passed on.
     fn is_stopped(&self) -> bool {
@@ -47,7 +53,10 @@ impl<F: FollowFilter> FilteredFollower<F> {
 
 impl<F: FollowFilter> Exchange for FilteredFollower<F> {
     fn poll_request(&mut self, now: Now) -> Option<Request> {
-        if self.filter.is_stopped() { None } else { self.follower.poll_request(now) }
+        if self.filter.is_stopped() {
+            return None;
+        }
+        self.follower.poll_request(now).inspect(|_| self.filter.see_request())
     }
 
     fn handle_head(&mut self, now: Now, id: RequestId, head: ResponseHead) {
@@ -61,6 +70,7 @@ impl<F: FollowFilter> Exchange for FilteredFollower<F> {
 
     fn handle_end(&mut self, now: Now, id: RequestId, result: Result<(), TransferError>) {
         self.follower.handle_end(now, id, result);
+        self.filter.see_end();
     }
 
     fn poll_timeout(&self) -> Option<Monotonic> {
