@@ -224,6 +224,66 @@ async fn a_signal_ends_a_command_before_it_has_found_the_feed() {
     }
 }
 
+/// A page of a snapshot is missing while another is under way: that one is delivered, and the failure is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_page_of_a_snapshot_leaves_the_others() {
+    let base = Arc::new(std::sync::OnceLock::<String>::new());
+    let own = base.clone();
+    let server = RawServer::start(move |asked| {
+        let base = own.get().unwrap();
+        let index = serde_json::json!({
+            "id": "x", "createdAt": "2023-10-07T15:00:00Z",
+            "pages": [format!("{base}/missing"), format!("{base}/there")],
+        });
+        let time = "Thu, 05 Oct 2023 03:00:13 GMT";
+        let page = format!("--B\r\nContent-Type: text/plain\r\nLast-Modified: {time}\r\n\r\nHello\r\n--B--");
+        let headers = format!("Content-Type: multipart/mixed; boundary=B\r\nLast-Modified: {time}\r\n");
+        match asked.path.as_str() {
+            "/snapshot" => answer("200 OK", "Content-Type: application/json\r\n", index.to_string()),
+            "/there" => {
+                let mut steps = answer("200 OK", &headers, page);
+                // The other page fails first.
+                steps.insert(0, ScriptStep::Pause(Duration::from_millis(300)));
+                steps
+            }
+            _ => answer("404 Not Found", "", ""),
+        }
+    })
+    .await;
+    base.set(server.base.clone()).unwrap();
+    let url = server.url("/snapshot");
+    let printed = run(&["follow", &url, "--once", "--protocol", "replication"]).await;
+    let (out, errors) = (String::from_utf8_lossy(&printed.stdout), stderr_text(&printed));
+    assert!(out.contains("Hello") && errors.contains("/missing: the server answers 404"), "{out}{errors}");
+    assert_eq!(printed.status.code(), Some(1), "{errors}");
+}
+
+/// At a boot, the publisher may come later than its followers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_is_not_there_yet_is_tried_again() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let late = move |request: &ReceivedRequest| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => answer("503 Not yet", "Retry-After: 0\r\n", ""),
+        _ => smart_feed(request, 2),
+    };
+    let server = RawServer::start(late).await;
+    let url = server.url("/items");
+    let mut child = towpath(&["follow", &url]).spawn().unwrap();
+    let line = tokio::task::spawn_blocking(move || {
+        let line = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        line
+    });
+    assert!(line.await.unwrap().contains("item 1"));
+    // With --once a failure ends it, and so does an answer that stays.
+    asked.store(0, Ordering::SeqCst);
+    assert_eq!(run(&["follow", &url, "--once"]).await.status.code(), Some(1));
+    let gone = RawServer::start(|_| answer("404 Not Found", "", "")).await;
+    assert_eq!(run(&["follow", &gone.url("/items")]).await.status.code(), Some(1));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_prints_its_report_and_fails_with_a_must() {
     let server = RawServer::start(|asked| smart_feed(asked, 5)).await;

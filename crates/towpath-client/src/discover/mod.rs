@@ -103,6 +103,18 @@ impl DiscoverError {
             _ => None,
         }
     }
+
+    /// Returns true if the same request may succeed later.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Transfer { source, .. } => matches!(
+                source,
+                TransferError::Connect(_) | TransferError::Timeout(_) | TransferError::Body(_)
+            ),
+            Self::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500..),
+            Self::Unknown { .. } => false,
+        }
+    }
 }
 
 impl From<DiscoverError> for FollowError {

@@ -1,13 +1,15 @@
 //! Plan of a follow: its protocol, URL and saved state, or the feeds of a fleet.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use towpath_client::state_file::SavedFollow;
 use towpath_client::{
-    Fetcher, FirstAttempt, FirstFailure, FollowPace, FollowSummary, FollowerConfig, Output, Protocol,
+    Fetcher, FirstAttempt, FirstFailure, FollowPace, FollowSummary, FollowerConfig, Offer, Output, Protocol,
     discover, discover_pushed, drive, drive_with_calls, follower, listen, pushed_follower,
 };
 use towpath_proto::FeedId;
-use towpath_proto::follow::StartFrom;
+use towpath_proto::follow::{Backoff, FollowMode, StartFrom};
 use url::Url;
 
 use super::args::FollowArgs;
@@ -16,6 +18,11 @@ use crate::cli::feed_list;
 use crate::cli::feed_url::listen_address;
 use crate::cli::terminal::message;
 use crate::stop::Stop;
+
+/// Waits between attempts to find what a feed offers.
+const DISCOVERY: Backoff = Backoff::doubling(Duration::from_secs(2), Duration::from_secs(5 * 60));
+/// Longest `Retry-After` that is heard then.
+const LONGEST_ASKED: Duration = Duration::from_secs(3600);
 
 /// Protocol, URL and saved state of a follow.
 pub(super) struct FollowPlan {
@@ -57,11 +64,9 @@ pub(super) async fn choose(
         let SavedFollow { state, acknowledged, .. } = saved;
         return Ok(FollowPlan { protocol, url, name: None, state, acknowledged });
     }
-    let pace = if args.every.is_some() { FollowPace::Polled } else { FollowPace::Held };
     let offer = match args.protocol.0 {
         Some(_) => None,
-        None if args.push => discover_pushed(fetcher, feed.as_str()).await?,
-        None => Some(discover(fetcher, feed.as_str(), pace).await?),
+        None => find_offer(args, feed, fetcher).await?,
     };
     let (protocol, url, name) = match offer {
         Some(offer) => {
@@ -73,6 +78,29 @@ pub(super) async fn choose(
         None => (args.protocol.0.unwrap_or(Protocol::Smart), feed.to_string(), None),
     };
     Ok(FollowPlan { protocol, url, name, state: None, acknowledged: Vec::new() })
+}
+
+/// Finds what a feed offers. Without `--once`, failures that may pass are told and tried again: at a boot, the publisher
+/// may come later.
+async fn find_offer(args: &FollowArgs, feed: &Url, fetcher: &Fetcher) -> Result<Option<Offer>, CliError> {
+    let pace = if args.every.is_some() { FollowPace::Polled } else { FollowPace::Held };
+    let mut failures = 0;
+    loop {
+        let found = match args.push {
+            true => discover_pushed(fetcher, feed.as_str()).await,
+            false => discover(fetcher, feed.as_str(), pace).await.map(Some),
+        };
+        let error = match found {
+            Err(error) if args.mode() == FollowMode::Continuous && error.may_pass() => error,
+            found => return Ok(found?),
+        };
+        failures += 1;
+        let asked = error.retry_after();
+        let wait = DISCOVERY.jittered_or_retry_after(failures, asked, LONGEST_ASKED, fastrand::u64(..));
+        let text = format!("{error}; trying again in {:.1} seconds", wait.as_secs_f64());
+        eprintln!("towpath: {}", message(&text));
+        tokio::time::sleep(wait).await;
+    }
 }
 
 /// Runs the follower of a plan into the output that is made for it.
