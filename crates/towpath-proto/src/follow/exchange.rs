@@ -178,7 +178,8 @@ impl Followed {
         let mut line = Line::new(self.op, &self.item, self.patch.as_ref());
         line.feed = Some(without_credentials(&self.feed));
         line.modified = self.modified;
-        line.position = Some(without_credentials(&self.position));
+        // Some publishers name none for single items.
+        line.position = Some(without_credentials(&self.position)).filter(|position| !position.is_empty());
         line
     }
 
