@@ -632,6 +632,41 @@ fn an_archive_outlives_its_feed_in_the_configuration() {
     }
 }
 
+/// RFC 6721: what a document marks as deleted goes. What it leaves out is not all, and the exit code says so.
+#[test]
+fn an_import_deletes_and_tells_what_it_left_out() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    let atom = |entries: &str| {
+        format!(
+            "<feed xmlns='http://www.w3.org/2005/Atom' xmlns:at='http://purl.org/atompub/tombstones/1.0'>\
+             <id>f</id><title>t</title><updated>2024-01-01T00:00:00Z</updated>{entries}</feed>"
+        )
+    };
+    let entry = |id: &str, day: u8| {
+        let updated = format!("2024-01-{day:02}T00:00:00Z");
+        format!(
+            "<entry><id>{id}</id><title>t</title><updated>{updated}</updated><content>c</content></entry>"
+        )
+    };
+    dir.write("first.xml", atom(&(entry("a", 1) + &entry("b", 1))));
+    assert_eq!(dir.run(&["import", "notes", "first.xml"]).status.code(), Some(0));
+    let gone = |id: &str| format!("<at:deleted-entry ref='{id}' when='2024-01-02T00:00:00Z'/>");
+    // What is newer than its deletion stays.
+    dir.write("second.xml", atom(&(gone("a") + &gone("b") + &entry("b", 3))));
+    assert_eq!(dir.run(&["import", "notes", "second.xml"]).status.code(), Some(0));
+    let status = |id: &str| server.get(&format!("/feeds/notes/items/{id}")).status;
+    assert_eq!((status("a"), status("b")), (410, 200));
+    dir.write(
+        "third.json",
+        r#"{"version": "https://jsonfeed.org/version/1.1", "items": [{"id": "c"}, {"title": "nameless"}]}"#,
+    );
+    let imported = dir.run(&["import", "notes", "third.json"]);
+    assert_eq!(imported.status.code(), Some(3), "{}", stderr(&imported));
+    assert!(stderr(&imported).contains("left out"), "{}", stderr(&imported));
+    assert_eq!(status("c"), 200);
+}
+
 #[test]
 fn a_feed_is_copied_by_follow_and_import() {
     let dir = TestFolder::new(NOTES);

@@ -1,5 +1,7 @@
 //! Parsed feed document of any format.
 
+use std::collections::{HashMap, HashSet};
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -208,6 +210,23 @@ impl FeedDocument {
     /// left out.
     pub fn is_whole(&self) -> bool {
         self.counts.left_out == 0 && self.items.iter().all(|item| item.check().is_ok())
+    }
+
+    /// Leaves of an item that the document both has and marks as deleted (RFC 6721) what is newer.
+    pub fn drop_outdated(&mut self) {
+        let deleted = self.deleted.iter().map(|entry| (entry.id.clone(), entry.when));
+        let deleted: HashMap<String, Option<Timestamp>> = deleted.collect();
+        if deleted.is_empty() {
+            return;
+        }
+        let is_deleted = |item: &Item| match (deleted.get(&item.id), item.updated) {
+            (Some(Some(when)), Some(updated)) => *when > updated,
+            // Without times the item counts: it is there to be read.
+            _ => false,
+        };
+        self.items.retain(|item| !is_deleted(item));
+        let listed: HashSet<&str> = self.items.iter().map(|item| item.id.as_str()).collect();
+        self.deleted.retain(|entry| !listed.contains(entry.id.as_str()));
     }
 
     /// Returns the target of the first link with this relation.

@@ -29,10 +29,18 @@ const MAX_DOCUMENT: u64 = 1 << 30;
 /// Message about a line that says that the followed feed began anew.
 const RESET: &str = "warning: the followed feed began anew; items that it no longer has are not deleted here";
 
+/// Result of an import.
+#[derive(Debug, Default)]
+pub(crate) struct Imported {
+    pub(crate) receipt: Receipt,
+    /// Number of items of the file that were left out; each was told.
+    pub(crate) left_out: usize,
+}
+
 /// Publishes a file's items.
 ///
 /// A batch with an invalid line is rejected as a whole; the batches before it stay published.
-pub(crate) async fn import(target: &PublishTarget, feed: &FeedId, file: &Path) -> Result<Receipt, CliError> {
+pub(crate) async fn import(target: &PublishTarget, feed: &FeedId, file: &Path) -> Result<Imported, CliError> {
     let failed = |e: std::io::Error| CliError::failed(format!("cannot read {}: {e}", file.display()));
     let (input, length) = open(file).map_err(failed)?;
     let late = progress(length);
@@ -42,13 +50,13 @@ pub(crate) async fn import(target: &PublishTarget, feed: &FeedId, file: &Path) -
     let start = first_line(&mut input, MAX_FIRST_LINE).map_err(failed)?;
     let is_lines = is_lines(&start);
     let input = Cursor::new(start).chain(input);
-    let mut imported = Receipt::default();
+    let mut imported = Imported::default();
     let done = if is_lines {
-        import_lines(target, feed, file, input, &mut imported).await
+        import_lines(target, feed, file, input, &mut imported.receipt).await
     } else {
         import_document(target, feed, file, input, &mut imported).await
     };
-    match (done, imported.appended + imported.unchanged) {
+    match (done, imported.receipt.appended + imported.receipt.unchanged) {
         (Ok(()), _) => Ok(imported),
         (Err(e), 0) => Err(e),
         (Err(e), count) => {
@@ -156,15 +164,16 @@ async fn import_document(
     feed: &FeedId,
     file: &Path,
     input: impl Read,
-    imported: &mut Receipt,
+    imported: &mut Imported,
 ) -> Result<(), CliError> {
     let place = |e: &dyn std::fmt::Display| CliError::failed(format!("{}: {e}", file.display()));
     let mut bytes = Vec::new();
     input.take(MAX_DOCUMENT).read_to_end(&mut bytes).map_err(|e| place(&e))?;
-    let document = format::read(&bytes, &ReadOptions::default()).map_err(|e| place(&e))?;
+    let mut document = format::read(&bytes, &ReadOptions::default()).map_err(|e| place(&e))?;
     for problem in &document.problems {
         eprintln!("{}: {problem}", file.display());
     }
+    document.drop_outdated();
     // A diff against an empty feed lists every item once, oldest first.
     let found = diff(
         &KnownItems::new(),
@@ -177,10 +186,12 @@ async fn import_document(
     for problem in &found.problems {
         eprintln!("{}: left out: {problem}", file.display());
     }
+    imported.left_out = document.counts.left_out + found.problems.len();
     let mut changes: Vec<NewChange> = found.changes;
+    changes.extend(document.deleted.into_iter().map(|entry| NewChange::delete(entry.id)));
     while !changes.is_empty() {
         let rest = changes.split_off(changes.len().min(BATCH_LINES));
-        imported.add(target.append(feed, std::mem::replace(&mut changes, rest)).await?);
+        imported.receipt.add(target.append(feed, std::mem::replace(&mut changes, rest)).await?);
     }
     Ok(())
 }

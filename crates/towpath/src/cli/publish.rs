@@ -111,10 +111,10 @@ pub(crate) async fn import(args: ImportArgs) -> Result<Exit, CliError> {
     let target = args.target.open_for(&feed).await?;
     let imported = import::import(&target, &feed, &args.file).await;
     target.close().await;
-    let receipt = imported?;
+    let import::Imported { receipt, left_out } = imported?;
     let line = json!({ "feed": feed, "receipt": receipt });
     print_result(args.format, &(receipt.of_import(feed.as_str()) + &target.place()), &line)?;
-    Ok(Exit::Done)
+    Ok(if left_out == 0 { Exit::Done } else { Exit::Incomplete })
 }
 
 /// Reads the content of an item.

@@ -1,10 +1,9 @@
 //! Comparison of a loaded document with the known items, and the append of the difference.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use towpath_proto::diff::{Diff, DocumentOrder, GuardError, KnownItems, Listing, diff};
 use towpath_proto::format::{FeedAbout, FeedDocument, Format, ProblemCounts};
 use towpath_proto::{Item, NewChange};
@@ -90,7 +89,7 @@ pub(super) async fn apply(
         // Read before the items: an append in between makes the compare-and-append below fail.
         let head = engine.store.head(feed.id()).await?;
         let known = known(engine, feed, listing, &document).await?;
-        drop_outdated(&mut document);
+        document.drop_outdated();
         keep_newer(engine, feed, &known, &mut document).await?;
         let (guard, address) = (source.guard.into(), reader.address.to_owned());
         let about = document.about();
@@ -135,23 +134,6 @@ async fn known(
     // A window of a large feed needs the hashes of its own entries only.
     let ids: Vec<String> = items.chain(deleted).collect();
     engine.store.content_hashes(feed.id(), Some(&ids)).await
-}
-
-/// Leaves of an item that the document both has and marks as deleted (RFC 6721) what is newer.
-fn drop_outdated(document: &mut FeedDocument) {
-    let deleted = document.deleted.iter().map(|entry| (entry.id.clone(), entry.when));
-    let deleted: HashMap<String, Option<Timestamp>> = deleted.collect();
-    if deleted.is_empty() {
-        return;
-    }
-    let is_deleted = |item: &Item| match (deleted.get(&item.id), item.updated) {
-        (Some(Some(when)), Some(updated)) => *when > updated,
-        // Without times the item counts: it is there to be read.
-        _ => false,
-    };
-    document.items.retain(|item| !is_deleted(item));
-    let listed: HashSet<&str> = document.items.iter().map(|item| item.id.as_str()).collect();
-    document.deleted.retain(|entry| !listed.contains(entry.id.as_str()));
 }
 
 /// Drops deletions that came before the version that is known: the document may have its item no more, and the marks of old
@@ -220,6 +202,7 @@ fn summary(found: &Diff, document: &FeedDocument) -> PollSummary {
 mod tests {
     use std::time::Instant;
 
+    use jiff::Timestamp;
     use towpath_proto::format::DeletedEntry;
 
     use super::*;
@@ -253,7 +236,7 @@ mod tests {
             let mut document = FeedDocument::new(Format::Atom);
             document.items.push(Item { updated: updated.and_then(time), ..Item::new("a") });
             document.deleted.push(DeletedEntry { id: "a".into(), when: when.and_then(time) });
-            drop_outdated(&mut document);
+            document.drop_outdated();
             (document.items.len(), document.deleted.len())
         };
         assert_eq!(left(Some(5), Some(2)), (1, 0));
