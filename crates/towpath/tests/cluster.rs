@@ -2,14 +2,15 @@
 //! node may hold moves when that node is killed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{PATIENCE, TestFolder, free_port, lines, stderr};
+use crate::common::{PATIENCE, TestFolder, TestResponse, free_port, lines, stderr};
 use crate::nodes::{NODES, TestCluster, ids, publish, try_publish, wait_until};
 
 const FEEDS: &str = "[[feed]]\nid = \"news\"\npage_items = 4\n[[feed]]\nid = \"other\"\ncursor = \"toc\"\n";
@@ -317,6 +318,36 @@ fn without_the_log_reading_goes_on() {
     let printed = ids(&cluster.node(0).json(page));
     assert!(printed.starts_with(&["one".to_owned()]) && printed.contains(&"three".to_owned()), "{printed:?}");
     cluster.wait_for_roles(ROLES);
+}
+
+/// A supervisor must not take a node for dead that waits for its log.
+#[test]
+fn a_node_says_that_it_starts_while_it_waits_for_its_log() {
+    let (port, nats) = (free_port(), free_port());
+    let dir = TestFolder::new(&format!(
+        "[server]\nlisten = \"127.0.0.1:{port}\"\ncluster = \"nats://127.0.0.1:{nats}\"\n"
+    ));
+    let mut node = dir.command(&["serve"]).spawn().unwrap();
+    let mut connect = || loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => break stream,
+            Err(_) => assert!(node.try_wait().unwrap().is_none(), "{}", dir.log()),
+        }
+    };
+    let mut ask = |path: &str| {
+        let mut stream = connect();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        TestResponse::parse(&answer).unwrap()
+    };
+    assert_eq!(ask("/livez").status, 200);
+    let ready = ask("/readyz");
+    assert_eq!((ready.status, &ready.json()["status"]), (503, &"starting".into()));
+    let other = ask("/feeds");
+    assert_eq!((other.status, other.header("content-type")), (503, Some("application/problem+json")));
+    node.kill().unwrap();
+    node.wait().unwrap();
 }
 
 /// Error messages for a user whose cluster is down, or who may not use it.

@@ -105,7 +105,11 @@ pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, CliError> {
     let deliveries = config.hub.connections + config.hub.slow_connections + pings::connections();
     let budget = DescriptorBudget::raise(config.server.fetches + deliveries);
     budget.log();
-    let (engine, fetcher) = open_engine(config, &budget, tls.as_deref()).await?;
+    let mut listeners = listeners.start()?;
+    let (engine, fetcher) = tokio::select! {
+        opened = open_engine(config, &budget, tls.as_deref()) => opened?,
+        never = server::answer_starting(&mut listeners, tls.as_deref()) => match never {},
+    };
     // After the store is open: until then a signal may simply end the process.
     let (stopper, stop) = stop::on_signal_or_request();
     let limit = stop_limit::limit(engine.is_shared());

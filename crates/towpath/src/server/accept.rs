@@ -13,7 +13,7 @@ use crate::server::admission::{Admission, AdmissionError};
 use crate::server::connection::{self, Accepted};
 use crate::server::descriptors::DescriptorBudget;
 use crate::server::health;
-use crate::server::listeners::{AcceptedStream, Listeners, ServeError, StartedListeners};
+use crate::server::listeners::{AcceptedStream, ServeError, StartedListeners};
 use crate::server::tls::TlsIdentity;
 use crate::stop::{Stop, stopped};
 
@@ -23,14 +23,13 @@ use crate::stop::{Stop, stopped};
 ///
 /// A worker thread that cannot start.
 pub async fn serve(
-    listeners: Listeners,
+    mut listeners: StartedListeners,
     engine: Arc<Engine>,
     budget: DescriptorBudget,
     tls: Option<Arc<TlsIdentity>>,
     stop: Stop,
 ) -> Result<(), ServeError> {
     engine.extensions.get_or_insert_with(|| HealthParts(health::parts));
-    let mut listeners = listeners.start().map_err(ServeError::Worker)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let count = engine.config.server.threads.unwrap_or(cores).max(1);
     if let Some(tls) = &tls {

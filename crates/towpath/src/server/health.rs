@@ -31,22 +31,30 @@ pub(super) fn live() -> Answer {
     uncached(StatusCode::OK, &json!({ "status": "live" }))
 }
 
+/// Answers `/readyz` before the store is open.
+pub(super) fn starting() -> Answer {
+    let parts = json!({ "store": { "status": "starting" } });
+    not_ready("starting", &parts)
+}
+
+fn not_ready(status: &str, parts: &Value) -> Answer {
+    let body = json!({ "status": status, "parts": parts });
+    let mut answer = uncached(StatusCode::SERVICE_UNAVAILABLE, &body);
+    answer.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    answer
+}
+
 /// Answers `/readyz`: 503 where a load balancer should turn away, with the state of each part.
 pub(super) fn ready(engine: &Engine) -> Answer {
     let parts = parts(engine);
     let has = |status: &str| parts.values().any(|part| part["status"] == status);
-    let (code, status) = if has("failed") {
-        (StatusCode::SERVICE_UNAVAILABLE, "not ready")
+    if has("failed") {
+        not_ready("not ready", &parts.into())
     } else if has("starting") {
-        (StatusCode::SERVICE_UNAVAILABLE, "starting")
+        not_ready("starting", &parts.into())
     } else {
-        (StatusCode::OK, "ready")
-    };
-    let mut answer = uncached(code, &json!({ "status": status, "parts": parts }));
-    if code == StatusCode::SERVICE_UNAVAILABLE {
-        answer.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        uncached(StatusCode::OK, &json!({ "status": "ready", "parts": parts }))
     }
-    answer
 }
 
 /// Returns the state of each part, also for `/healthz.json`.

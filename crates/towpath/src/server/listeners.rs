@@ -95,7 +95,11 @@ impl Listeners {
     }
 
     /// Registers the sockets with the runtime.
-    pub(super) fn start(self) -> io::Result<StartedListeners> {
+    ///
+    /// # Errors
+    ///
+    /// A socket that the runtime cannot watch.
+    pub fn start(self) -> Result<StartedListeners, ServeError> {
         let start = |socket| {
             Ok(match socket {
                 ListeningSocket::Tcp(listener) => {
@@ -106,7 +110,8 @@ impl Listeners {
                 }
             })
         };
-        let sockets = self.sockets.into_iter().map(start).collect::<io::Result<_>>()?;
+        let sockets = self.sockets.into_iter().map(start).collect::<io::Result<_>>();
+        let sockets = sockets.map_err(ServeError::Worker)?;
         Ok(StartedListeners { sockets, turn: 0 })
     }
 }
@@ -198,7 +203,7 @@ fn reason(address: &ListenAddress, error: &io::Error) -> String {
 }
 
 /// Sockets that connections are accepted from.
-pub(super) struct StartedListeners {
+pub struct StartedListeners {
     sockets: Vec<StartedSocket>,
     /// Socket that is asked first, so that a busy one does not keep the others waiting.
     turn: usize,

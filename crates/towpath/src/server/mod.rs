@@ -40,6 +40,7 @@ mod routed;
 mod service;
 mod session;
 mod sinks;
+mod starting;
 mod tls;
 mod uploads;
 
@@ -47,6 +48,7 @@ pub use accept::serve;
 pub(crate) use access_log::ACCESS_TARGET;
 pub use connection::StreamServer;
 pub use descriptors::DescriptorBudget;
-pub use listeners::{Listeners, ServeError};
+pub use listeners::{Listeners, ServeError, StartedListeners};
+pub(crate) use starting::answer_starting;
 pub(crate) use tls::LoadedTls;
 pub use tls::{TlsError, TlsIdentity};
