@@ -649,17 +649,17 @@ fn an_import_deletes_and_tells_what_it_left_out() {
             "<entry><id>{id}</id><title>t</title><updated>{updated}</updated><content>c</content></entry>"
         )
     };
-    dir.write("first.xml", atom(&(entry("a", 1) + &entry("b", 1))));
+    dir.write("first.xml", atom(&(entry("a", 1) + &entry("b", 1))).as_bytes());
     assert_eq!(dir.run(&["import", "notes", "first.xml"]).status.code(), Some(0));
     let gone = |id: &str| format!("<at:deleted-entry ref='{id}' when='2024-01-02T00:00:00Z'/>");
     // What is newer than its deletion stays.
-    dir.write("second.xml", atom(&(gone("a") + &gone("b") + &entry("b", 3))));
+    dir.write("second.xml", atom(&(gone("a") + &gone("b") + &entry("b", 3))).as_bytes());
     assert_eq!(dir.run(&["import", "notes", "second.xml"]).status.code(), Some(0));
     let status = |id: &str| server.get(&format!("/feeds/notes/items/{id}")).status;
     assert_eq!((status("a"), status("b")), (410, 200));
     dir.write(
         "third.json",
-        r#"{"version": "https://jsonfeed.org/version/1.1", "items": [{"id": "c"}, {"title": "nameless"}]}"#,
+        br#"{"version": "https://jsonfeed.org/version/1.1", "items": [{"id": "c"}, {"title": "nameless"}]}"#,
     );
     let imported = dir.run(&["import", "notes", "third.json"]);
     assert_eq!(imported.status.code(), Some(3), "{}", stderr(&imported));
