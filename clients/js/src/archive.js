@@ -1,4 +1,5 @@
 // The archive index of a DiffDelta feed: which snapshots lie between what was delivered and the latest document.
+import { parsed } from "./errors.js";
 import { time } from "./line.js";
 
 const ZERO = /^sha256:0{64}$/;
@@ -15,21 +16,16 @@ const ZERO = /^sha256:0{64}$/;
 export function readIndex(answer, body) {
   // Sites with a catch-all route answer any path with 200 and HTML.
   if (answer.type && !answer.type.includes("json")) return undefined;
-  let stated;
-  try {
-    stated = JSON.parse(body);
-  } catch (cause) {
-    throw answer.wrong("not JSON", cause);
-  }
+  const stated = parsed(() => JSON.parse(body), "not JSON", answer.url);
   if (!Array.isArray(stated?.snapshots)) return undefined;
   /** @type {Snapshot[]} */
   const snapshots = stated.snapshots
     .filter((/** @type {any} */ s) => typeof s?.url === "string" && s.url)
     .map((/** @type {any} */ s) => ({
-      url: s.url,
+      url: answer.link(s.url),
       cursor: s.cursor ?? "",
       prev_cursor: s.prev_cursor ?? "",
-      sha256: s.sha256 ?? "",
+      sha256: String(s.sha256 ?? ""),
       // Some state the file name's compact form, or nothing.
       generated_at: String(s.generated_at ?? s.url.split("/").at(-1).split("_")[0]),
     }));

@@ -1,6 +1,6 @@
 // DiffDelta: head, latest document, and the archive for what was missed. Every cursor is recomputed.
 import { canonical, pythonCanonical, sha256 } from "./canonical.js";
-import { GapError, ProtocolError, TowpathError, UsageError, shown } from "./errors.js";
+import { GapError, ProtocolError, TowpathError, UsageError, parsed, shown } from "./errors.js";
 import { fromDelta, isRepeat, time } from "./line.js";
 import { plan, readIndex } from "./archive.js";
 import { indexUrl, locate, sourceOf } from "./locate.js";
@@ -125,7 +125,7 @@ export class DiffDelta {
       const latest = (await answer.json())?.endpoints?.diff_latest;
       if (typeof latest !== "string")
         throw new ProtocolError("endpoints.diff_latest is missing (section 8)", urls.manifest);
-      this.#urls = locate(new URL(latest, answer.url));
+      this.#urls = locate(new URL(answer.link(latest)));
       if (this.#urls.manifest) throw new ProtocolError("endpoints.diff_latest is itself a manifest", urls.manifest);
       return yield* this.#pass();
     }
@@ -156,7 +156,7 @@ export class DiffDelta {
     this.#head = head;
     this.#keepTtl(head.ttl_sec);
     this.#keepValidator(answer, cursor);
-    if (head.latest_url) this.#urls = { ...this.#urls, latest: new URL(head.latest_url, answer.url).href };
+    if (head.latest_url) this.#urls = { ...this.#urls, latest: answer.link(head.latest_url) };
     if (cursor === this.state.cursor) return false;
     if (this.isNew || (cursor === ZERO && this.state.cursor === undefined))
       return this.#startAfter(cursor, head.changed ? head.generated_at : undefined);
@@ -179,7 +179,9 @@ export class DiffDelta {
   /** @param {import("./session.js").Answer} answer @param {string} text */
   async #read(answer, text) {
     const value = await answer.json(text);
-    if (typeof value?.buckets !== "object" || value.buckets === null) throw answer.wrong("no buckets");
+    const { buckets } = value ?? {};
+    if (typeof buckets !== "object" || !buckets || BUCKETS.some(([name]) => !Array.isArray(buckets[name] ?? [])))
+      throw answer.wrong("no buckets");
     return { ...value, cursor: value.cursor || ZERO, prev_cursor: value.prev_cursor ?? "" };
   }
 
@@ -352,7 +354,8 @@ export class DiffDelta {
       for (const item of value.buckets[name] ?? []) {
         // The chain leads to the document that had it first.
         if (isRepeat(item)) continue;
-        if (typeof item?.id === "string" && item.id) deltas.push(fromDelta(item, kind, feed));
+        if (typeof item?.id === "string" && item.id)
+          deltas.push(parsed(() => fromDelta(item, kind, feed), "a malformed item", url));
         else this.#warn(url, `an item of bucket ${name} has no id`);
       }
     }

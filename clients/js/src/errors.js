@@ -36,6 +36,15 @@ export class ProtocolError extends TowpathError {
   name = "ProtocolError";
 }
 
+/** Runs what throws if an answer is malformed. @template T @param {() => T} act @param {string} reason @param {string} url */
+export function parsed(act, reason, url) {
+  try {
+    return act();
+  } catch (cause) {
+    throw new ProtocolError(reason, url, cause);
+  }
+}
+
 /** Changes that the publisher cannot supply any more. */
 export class GapError extends TowpathError {
   name = "GapError";

@@ -1,5 +1,5 @@
 // Server-Sent Events (HTML, section 9.2) over fetch, which sends headers where EventSource cannot.
-import { ProtocolError } from "./errors.js";
+import { ProtocolError, parsed } from "./errors.js";
 import { fromActivity } from "./line.js";
 import { since, sinceAfter } from "./smart.js";
 import { sleep } from "./session.js";
@@ -67,12 +67,7 @@ export class EventParser {
 
 /** @param {ServerEvent} event @param {import("./name.js").FeedName} feed @param {import("./session.js").Answer} answer */
 function change({ id, event, data = "" }, feed, answer) {
-  let value;
-  try {
-    value = JSON.parse(data);
-  } catch (cause) {
-    throw answer.wrong("an event is not JSON", cause);
-  }
+  const value = parsed(() => JSON.parse(data), "not JSON", answer.url);
   if (value?.op === "reset") return feed.on(value, answer);
   // A line, of which `as=line` asks; or an object of Activity Streams.
   if (typeof value?.op === "string" && typeof value.id === "string") return feed.on(value, answer);

@@ -74,7 +74,7 @@ export function fromActivity(object, feed, position) {
     towpath: __,
     ...rest
   } = members;
-  const type = own.content_type ?? "text/html";
+  const type = text(own.content_type) ?? "text/html";
   const isDeleted =
     deleted === true || typeof deleted === "string" || rest.objectType === "tombstone" || rest.verb === "delete";
   const modified = utc(own.modified) ?? utc(updated) ?? utc(published);

@@ -1,6 +1,7 @@
 // States and stores in files, and copies by the command line, for Node and Deno: `import { fileState } from "towpath/node"`.
 import { closeSync, fsyncSync, openSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
+import { fileURLToPath } from "node:url";
 
 export { copyInto } from "./copy_into.js";
 
@@ -40,7 +41,7 @@ function read(path) {
 class FileState {
   /** @param {string | URL} path @param {T} data */
   constructor(path, data) {
-    this.path = path instanceof URL ? decodeURIComponent(path.pathname) : path;
+    this.path = path instanceof URL ? fileURLToPath(path) : path;
     /** @type {T} */
     this.data = data;
   }

@@ -1,5 +1,5 @@
 // Requests of one follow or client: a watchdog for each wait, the waits between attempts, and who gets the token.
-import { HttpError, NetworkError, ProtocolError, TowpathError, UsageError } from "./errors.js";
+import { HttpError, NetworkError, ProtocolError, TowpathError, UsageError, parsed } from "./errors.js";
 
 /** Longest silence of a server, in milliseconds. */
 const PATIENCE = 30_000;
@@ -44,14 +44,9 @@ async function watch(promise, patience, late) {
 /** Waits by the same two clocks as `watch`. @param {number} ms @param {AbortSignal} signal */
 export async function sleep(ms, signal) {
   signal.throwIfAborted();
-  /** @type {() => void} */
-  let wake = () => {};
-  const woken = /** @type {Promise<void>} */ (
-    new Promise((resolve) => {
-      wake = resolve;
-    })
-  );
-  signal.addEventListener("abort", wake);
+  /** @type {any} */
+  let wake;
+  const woken = new Promise((resolve) => signal.addEventListener("abort", (wake = resolve)));
   try {
     await watch(woken, ms, wake);
   } finally {
@@ -125,12 +120,14 @@ export class Answer {
 
   /** @param {string} [text] @returns {Promise<any>} */
   async json(text) {
-    text ??= await this.text();
-    try {
-      return JSON.parse(text);
-    } catch (cause) {
-      throw this.wrong(/^\s*</.test(text) ? `HTML instead of JSON (${this.type})` : "not JSON", cause);
-    }
+    const json = text ?? (await this.text());
+    const reason = /^\s*</.test(json) ? `HTML instead of JSON (${this.type})` : "not JSON";
+    return parsed(() => JSON.parse(json), reason, this.url);
+  }
+
+  /** An address that the answer names. @param {string} to */
+  link(to) {
+    return parsed(() => new URL(to, this.url).href, "not a URL", this.url);
   }
 
   /** @param {string} reason @param {unknown} [cause] */
@@ -236,15 +233,15 @@ export class Session {
         redirect: isManual ? "manual" : "follow",
       };
       const response = await wait(fetch(url, init));
+      const answer = new Answer(response, String(url), wait, end);
       const to = response.headers.get("location");
       // 303 says to read another address, which is no place to publish to.
       const { status } = response;
       if (isManual && status > 300 && status < 309 && !(body && status === 303) && to && hops < MAX_REDIRECTS) {
-        url = new URL(to, url);
+        url = answer.link(to);
         await response.body?.cancel();
         continue;
       }
-      const answer = new Answer(response, String(url), wait, end);
       // Browsers hide where a redirect leads, and would send the headers there.
       if (response.type === "opaqueredirect") throw answer.wrong("redirects; use the new address");
       return answer;

@@ -1,5 +1,5 @@
 // Smart Feeds by pull and long poll ("Updates/Synchronization via Pull").
-import { UsageError } from "./errors.js";
+import { UsageError, parsed } from "./errors.js";
 import { fromActivity } from "./line.js";
 import { sleep } from "./session.js";
 
@@ -11,6 +11,8 @@ const HOLD = 55;
 const IDLE = 30_000;
 /** Repetitions of a cursor until it is a circle. A server that lost its cursors causes one. */
 const MAX_RETURNS = 8;
+/** Cursors that are remembered: a feed that never rests may bring new ones for months. */
+const MAX_SEEN = 10_000;
 
 /** @typedef {import("./follow.js").Page} Page */
 /** @typedef {{ protocol: string, url: string, since?: string }} SmartState */
@@ -52,12 +54,8 @@ async function pull(session, base, query, feed) {
   const name = feed.of(answer);
   const text = await answer.text();
   if (answer.type.includes("ndjson")) {
-    const changes = [];
-    try {
-      for (const line of text.split("\n")) if (line) changes.push(feed.on(JSON.parse(line), answer));
-    } catch (cause) {
-      throw answer.wrong("a line is not JSON", cause);
-    }
+    const lines = text.split("\n").filter(Boolean);
+    const changes = parsed(() => lines.map((line) => feed.on(JSON.parse(line), answer)), "not JSON", answer.url);
     return { changes, cursor: changes.at(-1)?.position, reset: false, answer };
   }
   const page = await answer.json(text);
@@ -122,6 +120,7 @@ export async function* smart(session, state, { from, once, feed }) {
       if (isSame ? page.changes.some(({ op }) => op !== "reset") : visits > MAX_RETURNS) {
         throw page.answer.wrong(`items after the cursor ${JSON.stringify(page.cursor)} lead back to it`);
       }
+      if (seen.size > MAX_SEEN) seen.clear();
       if (after !== undefined) seen.set(after, visits);
       session.ok();
     } catch (error) {

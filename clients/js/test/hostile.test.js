@@ -259,6 +259,31 @@ test("a server that leads in a circle, or ignores the position, is not asked as 
   }
 });
 
+test("a malformed document of DiffDelta is an error that passes, and not the end of a follow", async () => {
+  const [zero, one, two] = ["0", "1", "2"].map((digit) => `sha256:${digit.repeat(64)}`);
+  const latest = { source_id: "s", cursor: two, prev_cursor: one, changed: true, generated_at: "2026-01-01T00:00:02Z", buckets: { new: [{ id: "a" }] } };
+  const listed = { url: "/archive/s/1.json", cursor: one, prev_cursor: zero, generated_at: "2026-01-01T00:00:01Z" };
+  const own = (payload) => ({ buckets: { new: [{ id: "a", source_payload: { profile: "towpath-item-1", ...payload } }] } });
+  for (const [name, head, document, entry] of [
+    ["a digest", {}, {}, { sha256: 5 }],
+    ["a link of the index", {}, {}, { url: "http://[" }],
+    ["a bucket", {}, { buckets: { new: { id: "a" } } }, undefined],
+    ["a link of the head", { latest_url: "http://[" }, {}, undefined],
+    ["an item", {}, own({ absent: 5 }), undefined],
+    ["an item's members", {}, own({ extra: "{" }), undefined],
+  ]) {
+    const { base } = await server((request, response) => {
+      if (request.url.includes("head")) json(response, JSON.stringify({ ...latest, ...head }));
+      else if (request.url.includes("latest")) json(response, JSON.stringify({ ...latest, ...document }));
+      else if (request.url.endsWith("index.json") && entry) json(response, JSON.stringify({ snapshots: [{ ...listed, ...entry }] }));
+      else if (entry && request.url === listed.url) json(response, JSON.stringify({ ...latest, cursor: one, prev_cursor: zero }));
+      else response.writeHead(404).end();
+    });
+    const all = async () => { for await (const _ of follow(`${base}/diff/s/head.json`, { protocol: "diffdelta", once: true, giveUpAfter: 0, log: quiet() })); };
+    await assert.rejects(all, ProtocolError, name);
+  }
+});
+
 test("a follow that is dropped half-way gives up its request", async () => {
   const held = [];
   const { base } = await server(smartFeed(["a"], (request, response) => {

@@ -73,7 +73,7 @@ test("an archive's snapshots after a state", () => {
 });
 
 test("an index of another publisher: newest first, times in compact form, members missing", () => {
-  const answer = { type: "application/json", wrong: (why) => new Error(why) };
+  const answer = { type: "application/json", url: "http://h/index.json", link: (to) => to };
   const snapshots = [{ url: "/x/20260205T120002Z_c.json" }, { url: "/x/b", generated_at: "20260205T120001Z", cursor: null }, { url: "" }, { url: "/x/20260205T120000Z_a.json" }];
   const read = readIndex(answer, JSON.stringify({ snapshots }));
   assert.deepEqual([read.snapshots.map(({ url }) => url.at(-6)), read.isChained], [["a", "b", "c"].map((name) => snapshots.map(({ url }) => url).find((url) => url.includes(`_${name}.`) || url.endsWith(`/${name}`)).at(-6)), false]);

@@ -33,6 +33,9 @@ for (const [from, to] of [
     // Before terser: both together are smaller than either.
     minifyIdentifiers: true,
     minifySyntax: true,
+    // Names that only one of the files uses, and no document, state or option of a program has.
+    mangleProps:
+      /^(answer|beganAnew|chunks|gaps|isChained|isNew|isPlaced|keep|link|links|number|offers|options|retry|session|states|walk|what|worked|wrong)$/,
     write: false,
     format: "esm",
     target: "es2022",
