@@ -51,5 +51,11 @@ pub(crate) fn fetcher(
         value.set_sensitive(true);
         map.insert(key, value);
     }
-    Ok(if map.is_empty() { fetcher } else { fetcher.with_headers(url, map) })
+    if map.is_empty() {
+        return Ok(fetcher);
+    }
+    // Sent to this address only, so it must be one.
+    let address =
+        url.parse().map_err(|error| Failure::usage(format!("the address is not a URL: {error}")))?;
+    Ok(fetcher.with_headers(&address, map))
 }

@@ -7,19 +7,23 @@
 //! Names are checked when a connection is made. The policy's own DNS resolver returns only addresses that are open, and
 //! the client connects to no others. A name that changes its address after the check (DNS rebinding) gains nothing.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 use towpath_proto::address::{self, NotPublic, PrivateNetwork};
 use url::{Host, Url};
 
-/// Time after which a name that could not be resolved is resolved again.
-const RETRY_UNRESOLVED: Duration = Duration::from_secs(60);
+/// Time after which a name that could not be resolved is resolved again. Until then its private address is refused.
+const RETRY_UNRESOLVED: Duration = Duration::from_secs(5);
 
 /// Private addresses to which fetches may lead.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -144,9 +148,24 @@ fn proxy_hosts(variable: impl Fn(&str) -> Option<String>) -> BTreeSet<String> {
 ///
 /// The first answer of the DNS decides for the life of the process. A public name that turns private later is a
 /// rebinding, not what the operator named.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct NamedNetworks {
     by_host: Mutex<HashMap<String, ResolvedName>>,
+    lookup: Lookup,
+}
+
+/// Resolver of host names.
+type Lookup = fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>>;
+
+impl Default for NamedNetworks {
+    fn default() -> Self {
+        Self::resolved_by(|host| {
+            Box::pin(async move {
+                let addresses = tokio::net::lookup_host((host, 0)).await?;
+                Ok(addresses.map(|socket| socket.ip()).collect())
+            })
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -156,28 +175,66 @@ enum ResolvedName {
 }
 
 impl NamedNetworks {
-    /// Returns the private networks that the host of a URL opens.
-    pub(super) async fn of(&self, url: &Url, limit: Duration) -> BTreeSet<PrivateNetwork> {
+    fn resolved_by(lookup: Lookup) -> Self {
+        Self { by_host: Mutex::default(), lookup }
+    }
+
+    /// Returns the private networks that the host of a URL opens; `None` while its name cannot be resolved.
+    pub(super) async fn of(&self, url: &Url, limit: Duration) -> Option<BTreeSet<PrivateNetwork>> {
         if let Some(address) = literal(url) {
-            return address::private_network(address).into_iter().collect();
+            return Some(address::private_network(address).into_iter().collect());
         }
-        let Some(host) = url.host_str() else { return BTreeSet::new() };
+        let Some(host) = url.host_str() else { return Some(BTreeSet::new()) };
         match self.by_host.lock().get(host) {
-            Some(ResolvedName::Networks(networks)) => return networks.clone(),
-            Some(ResolvedName::Unresolved(at)) if at.elapsed() < RETRY_UNRESOLVED => return BTreeSet::new(),
+            Some(ResolvedName::Networks(networks)) => return Some(networks.clone()),
+            Some(ResolvedName::Unresolved(at)) if at.elapsed() < RETRY_UNRESOLVED => return None,
             _ => {}
         }
-        let resolved = timeout(limit, tokio::net::lookup_host((host, 0))).await;
+        let resolved = timeout(limit, (self.lookup)(host.to_owned())).await;
         let (name, networks) = match resolved {
             Ok(Ok(addresses)) => {
-                let networks = networks_of(addresses.map(|socket| socket.ip()));
-                (ResolvedName::Networks(networks.clone()), networks)
+                let networks = networks_of(addresses.into_iter());
+                (ResolvedName::Networks(networks.clone()), Some(networks))
             }
             // The request itself will report why.
-            _ => (ResolvedName::Unresolved(Instant::now()), BTreeSet::new()),
+            _ => (ResolvedName::Unresolved(Instant::now()), None),
         };
         self.by_host.lock().insert(host.to_owned(), name);
         networks
+    }
+}
+
+/// URLs that the operator named, and the addresses that they open.
+#[derive(Debug, Default)]
+pub(super) struct NamedScope {
+    pub(super) urls: Vec<Url>,
+    opened: OnceCell<AddressPolicy>,
+}
+
+impl NamedScope {
+    pub(super) const fn new(urls: Vec<Url>) -> Self {
+        Self { urls, opened: OnceCell::const_new() }
+    }
+
+    /// Returns the addresses to which requests for these URLs may lead.
+    pub(super) async fn policy(&self, networks: &NamedNetworks, limit: Duration) -> Cow<'_, AddressPolicy> {
+        if let Some(opened) = self.opened.get() {
+            return Cow::Borrowed(opened);
+        }
+        let (mut open, mut is_complete) = (BTreeSet::new(), true);
+        for url in &self.urls {
+            match networks.of(url, limit).await {
+                Some(networks) => open.extend(networks),
+                // A host that is not up yet must not stay closed for the life of the fetcher.
+                None => is_complete = false,
+            }
+        }
+        let policy = AddressPolicy::Public(open);
+        if is_complete {
+            // Two requests at once find the same.
+            let _ = self.opened.set(policy.clone());
+        }
+        Cow::Owned(policy)
     }
 }
 
@@ -205,6 +262,8 @@ pub(super) fn literal(url: &Url) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     fn ip(text: &str) -> IpAddr {
@@ -234,6 +293,35 @@ mod tests {
         // Cloud metadata services have a link-local address: only its literal opens it.
         assert!(networks(&["169.254.169.254"]).is_empty());
         assert_eq!(networks(&["127.0.0.1", "::1"]), BTreeSet::from([PrivateNetwork::Loopback]));
+    }
+
+    /// At boot a name may be known only seconds after the first request.
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_is_not_resolved_yet_opens_its_network_later() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let networks = NamedNetworks::resolved_by(|_| {
+            Box::pin(async {
+                match ASKED.fetch_add(1, Ordering::SeqCst) {
+                    0 => Err(io::ErrorKind::NotFound.into()),
+                    _ => Ok(vec![ip("127.0.0.1")]),
+                }
+            })
+        });
+        let urls = vec![Url::parse("http://later/").unwrap(), Url::parse("http://10.0.0.1/").unwrap()];
+        let scope = NamedScope::new(urls);
+        let limit = Duration::from_secs(1);
+        let ten = address::private_network(ip("10.0.0.1")).unwrap();
+        for _ in 0..2 {
+            let unresolved = scope.policy(&networks, limit).await.into_owned();
+            assert_eq!(unresolved, AddressPolicy::Public(BTreeSet::from([ten])));
+        }
+        assert_eq!(ASKED.load(Ordering::SeqCst), 1, "not for each request");
+        tokio::time::advance(RETRY_UNRESOLVED).await;
+        for _ in 0..2 {
+            let policy = scope.policy(&networks, limit).await.into_owned();
+            assert_eq!(policy, AddressPolicy::Public(BTreeSet::from([PrivateNetwork::Loopback, ten])));
+        }
+        assert_eq!(ASKED.load(Ordering::SeqCst), 2);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! HTTP client for feeds: sends one request and follows its redirects, with time and size limits.
 
-use std::collections::{BTreeSet, HashMap};
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,13 +9,14 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, LOCATION};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
-use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 use towpath_proto::address::NotPublic;
 use towpath_proto::follow::{Request, ResponseHead, TransferError};
 use url::{Origin, Url};
 
-use super::address_policy::{AddressPolicy, NamedNetworks, PolicyResolver, PrivateFetches, RefusedAddress};
+use super::address_policy::{
+    AddressPolicy, NamedNetworks, NamedScope, PolicyResolver, PrivateFetches, RefusedAddress,
+};
 use super::body::{BodyLimits, StreamingBody};
 use super::coding::{self, DecodedBody};
 use super::explain;
@@ -148,13 +150,6 @@ fn client(connect_timeout: Duration, policy: &AddressPolicy) -> Result<reqwest::
     })
 }
 
-/// URLs that the operator named, and the addresses that they open.
-#[derive(Debug, Default)]
-struct NamedScope {
-    urls: Vec<Url>,
-    opened: OnceCell<AddressPolicy>,
-}
-
 /// Headers that are sent to one origin with every request, and to no other.
 #[derive(Debug)]
 struct OriginHeaders {
@@ -191,7 +186,7 @@ impl Fetcher {
     #[must_use]
     pub fn with_named<'a>(&self, urls: impl IntoIterator<Item = &'a str>) -> Self {
         let urls = urls.into_iter().filter_map(|url| Url::parse(url).ok()).collect();
-        Self { named: Arc::new(NamedScope { urls, opened: OnceCell::new() }), ..self.clone() }
+        Self { named: Arc::new(NamedScope::new(urls)), ..self.clone() }
     }
 
     /// Returns the memory budget of all requests.
@@ -200,28 +195,23 @@ impl Fetcher {
     }
 
     /// Returns the addresses that these requests may lead to.
-    async fn policy(&self) -> &AddressPolicy {
-        let open = || async {
-            let mut networks = BTreeSet::new();
-            for url in &self.named.urls {
-                networks.extend(self.clients.networks.of(url, self.options.connect_timeout).await);
-            }
-            AddressPolicy::Public(networks)
-        };
+    async fn policy(&self) -> Cow<'_, AddressPolicy> {
         match self.options.private {
-            PrivateFetches::None => &PUBLIC_ADDRESSES,
-            PrivateFetches::Named => self.named.opened.get_or_init(open).await,
-            PrivateFetches::All => &AddressPolicy::Any,
+            PrivateFetches::None => Cow::Borrowed(&PUBLIC_ADDRESSES),
+            PrivateFetches::Named => {
+                self.named.policy(&self.clients.networks, self.options.connect_timeout).await
+            }
+            PrivateFetches::All => Cow::Borrowed(&AddressPolicy::Any),
         }
     }
 
-    /// Returns a fetcher that also sends these headers to the origin (scheme, host and port) of `address`.
+    /// Returns a fetcher that also sends these headers to the origin (scheme, host and port) of a URL.
     ///
     /// They replace a request's own headers of the same names. No other origin receives them, even after redirects.
+    /// Headers that were set earlier count no more, whatever their origin.
     #[must_use]
-    pub fn with_headers(&self, address: &str, headers: HeaderMap) -> Self {
-        let url = Url::parse(address).ok();
-        let origin_headers = url.map(|url| Arc::new(OriginHeaders { origin: url.origin(), headers }));
+    pub fn with_headers(&self, url: &Url, headers: HeaderMap) -> Self {
+        let origin_headers = Some(Arc::new(OriginHeaders { origin: url.origin(), headers }));
         Self { origin_headers, ..self.clone() }
     }
 
@@ -232,7 +222,7 @@ impl Fetcher {
     /// Every [`TransferError`] except [`TransferError::TooLarge`]; none repeats the request's URL.
     pub async fn fetch(&self, request: &Request) -> Result<StreamingResponse, TransferError> {
         let policy = self.policy().await;
-        let http = self.clients.of(policy).map_err(|e| TransferError::Connect(e.to_string()))?;
+        let http = self.clients.of(&policy).map_err(|e| TransferError::Connect(e.to_string()))?;
         // A long poll may legitimately take its whole patience before the first byte, hence the sum.
         let deadline = Instant::now() + request.patience + self.options.total_timeout;
         let mut hop = Hop::first(request)?;

@@ -111,7 +111,7 @@ impl ServerClient {
         // Keeps the token out of debug output and out of HPACK's index.
         bearer.set_sensitive(true);
         let headers = HeaderMap::from_iter([(AUTHORIZATION, bearer)]);
-        Ok(Self { fetcher: self.fetcher.with_headers(self.base.as_str(), headers), ..self })
+        Ok(Self { fetcher: self.fetcher.with_headers(&self.base, headers), ..self })
     }
 
     /// Returns a client of a feed.

@@ -345,7 +345,7 @@ async fn credentials_stay_with_the_origin_of_the_feed() {
     let target = elsewhere.url("/film");
     let server = RawServer::start(move |_| redirect(302, &target)).await;
     let secret = HeaderMap::from_iter([(http::header::AUTHORIZATION, "Bearer secret".parse().unwrap())]);
-    let fetcher = fetcher().with_headers(&server.url("/feed"), secret);
+    let fetcher = fetcher().with_headers(&server.url("/feed").parse().unwrap(), secret);
     let folder = tempfile::tempdir().unwrap();
     let mut output = RecordingOutput::default();
     let mut follower = follower(&server.url("/film"), folder.path(), FollowMode::Continuous);

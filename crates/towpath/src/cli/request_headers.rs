@@ -57,7 +57,7 @@ impl RequestHeaderArgs {
             );
             return Err(CliError::usage(why));
         }
-        Ok(fetcher.with_headers(first.as_str(), headers))
+        Ok(fetcher.with_headers(first, headers))
     }
 
     /// Returns the headers of each request.

@@ -40,7 +40,11 @@ pub(super) async fn follow(
     stop: &Stop,
 ) -> Result<(), ForeignError> {
     let config = &sink.config;
-    let fetcher = fetcher.with_named([url.expose()]).with_headers(url.expose(), config.header_map());
+    let mut fetcher = fetcher.with_named([url.expose()]);
+    // Of a text that is no URL, the request below tells it.
+    if let Ok(url) = url::Url::parse(url.expose()) {
+        fetcher = fetcher.with_headers(&url, config.header_map());
+    }
     let source = source(url);
     let mut name = None;
     let (protocol, followed, state) = match opener.open(&source).await? {

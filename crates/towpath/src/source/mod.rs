@@ -29,9 +29,10 @@ fn fetcher_of(
     source: &crate::config::SourceConfig,
     url: &str,
 ) -> towpath_client::Fetcher {
-    let headers = source.header_map();
-    match source.is_from_http {
-        true => fetcher.with_headers(url, headers),
-        false => fetcher.with_named([url]).with_headers(url, headers),
+    let fetcher = if source.is_from_http { fetcher.clone() } else { fetcher.with_named([url]) };
+    match url::Url::parse(url) {
+        Ok(url) => fetcher.with_headers(&url, source.header_map()),
+        // Its requests fail.
+        Err(_) => fetcher,
     }
 }
