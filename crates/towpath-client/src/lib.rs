@@ -59,6 +59,7 @@
 //! |---|---|
 //! | [`changes`] | a stream of one feed's changes with acknowledgement and a state file |
 //! | [`state_file`] | state file of one feed |
+//! | [`durable_file`] | files that are replaced as a whole |
 //! | [`follow`](mod@follow) | a builder, and a stream of one feed's events |
 //! | [`discover`](mod@discover) | finds the strongest protocol that a URL offers |
 //! | [`protocol`] | protocols, and constructors of their followers and checks |
@@ -94,6 +95,7 @@ mod coding;
 mod delivery_batch;
 pub mod discover;
 pub mod drive;
+pub mod durable_file;
 pub mod explain;
 pub mod fetch;
 pub mod first_attempt;

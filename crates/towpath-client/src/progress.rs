@@ -1,4 +1,4 @@
-//! FollowProgress of a consumer: the changes that it was given, and how far it has finished them.
+//! Progress of a consumer: the changes that it was given, and how far it has finished them.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::sink::acks::LineDigest;
 
 /// Maximum number of finished changes that are saved beside a state. A kill repeats those beyond it.
-const MAX_ACKNOWLEDGED: usize = 10_000;
+pub(crate) const MAX_ACKNOWLEDGED: usize = 10_000;
 /// Maximum number of changes of a unit that are recognised when it comes again: 16 MB of digests.
 const MAX_UNIT: usize = 1_000_000;
 

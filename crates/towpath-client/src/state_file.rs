@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::protocol::Protocol;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
+
+use crate::durable_file::{beside, folder_of, lock_beside, replace};
+use crate::protocol::Protocol;
 
 /// Version of the file format.
 const VERSION: u32 = 1;
@@ -219,9 +221,6 @@ impl StateHeader {
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
-    folder: PathBuf,
-    /// Temporary file, renamed over `path`.
-    draft: PathBuf,
     header: StateHeader,
     /// Lock file beside the state, which is replaced and so cannot hold a lock itself.
     _lock: Arc<File>,
@@ -233,8 +232,7 @@ fn lock_of(path: &Path) -> Result<Arc<File>, StateError> {
     static LOCKS: Mutex<BTreeMap<PathBuf, Weak<File>>> = Mutex::new(BTreeMap::new());
     let failed = |error| StateError::Write { path: path.to_owned(), error };
     // By one name of the file, however the caller spells it.
-    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let name = fs::canonicalize(folder).map_err(failed)?.join(path.file_name().unwrap_or_default());
+    let name = fs::canonicalize(folder_of(path)).map_err(failed)?.join(path.file_name().unwrap_or_default());
     let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(lock) = locks.get(&name).and_then(Weak::upgrade) {
         return Ok(lock);
@@ -246,19 +244,6 @@ fn lock_of(path: &Path) -> Result<Arc<File>, StateError> {
     locks.retain(|_, lock| lock.strong_count() > 0);
     locks.insert(name, Arc::downgrade(&lock));
     Ok(lock)
-}
-
-/// Locks a hidden file beside one that is replaced, and so cannot hold a lock itself.
-pub(crate) fn lock_beside(path: &Path) -> Result<File, TryLockError> {
-    let lock = File::create(beside(path, "lock")).map_err(TryLockError::Error)?;
-    lock.try_lock()?;
-    Ok(lock)
-}
-
-/// Path of a hidden file beside one.
-pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{suffix}"))
 }
 
 impl StateFile {
@@ -275,15 +260,10 @@ impl StateFile {
         if path.is_dir() {
             return Err(failed(io::ErrorKind::IsADirectory.into()));
         }
-        let folder = match path.parent() {
-            Some(folder) if folder != Path::new("") => folder.to_owned(),
-            _ => PathBuf::from("."),
-        };
         let lock = lock_of(&path)?;
-        // In the same folder, because a rename cannot cross file systems. One name: kills leave one file at most.
         let draft = beside(&path, "tmp");
         File::create(&draft).and_then(|_| fs::remove_file(&draft)).map_err(failed)?;
-        Ok(Self { folder, draft, header: StateHeader::new(feed, protocol, follows), path, _lock: lock })
+        Ok(Self { header: StateHeader::new(feed, protocol, follows), path, _lock: lock })
     }
 
     /// Replaces the state atomically and durably: after a crash the file has the old state or the new one.
@@ -301,22 +281,11 @@ impl StateFile {
     ///
     /// [`StateError::Write`].
     pub fn save_with(&self, state: Option<&Value>, acknowledged: Vec<String>) -> Result<(), StateError> {
-        let replaced = self.header.content(state, acknowledged).and_then(|bytes| self.replace(bytes));
-        if replaced.is_err() {
-            let _ = fs::remove_file(&self.draft);
-        }
+        let replaced = self.header.content(state, acknowledged).and_then(|mut bytes| {
+            bytes.push(b'\n');
+            replace(&self.path, &bytes)
+        });
         replaced.map_err(|error| StateError::Write { path: self.path.clone(), error })
-    }
-
-    fn replace(&self, mut bytes: Vec<u8>) -> io::Result<()> {
-        bytes.push(b'\n');
-        let mut draft = File::create(&self.draft)?;
-        draft.write_all(&bytes)?;
-        // Without the sync, a crash after the rename could leave an empty file.
-        draft.sync_all()?;
-        fs::rename(&self.draft, &self.path)?;
-        // The rename itself is durable only once the folder is synced.
-        File::open(&self.folder)?.sync_all()
     }
 }
 

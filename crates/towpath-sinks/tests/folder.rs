@@ -164,3 +164,30 @@ async fn a_reset_under_another_name_is_of_the_whole_source() {
     let folders = std::fs::read_dir(&copy).unwrap().count();
     assert_eq!(folders, 4, "three feeds and our own folder");
 }
+
+#[tokio::test]
+async fn damaged_files_are_named_and_do_not_hold_up_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("copy");
+    let mut sink = opened(&at).await.unwrap();
+    sink.apply(&batch("s", vec![change("a", 1), change("b", 1)])).await.unwrap();
+    std::fs::write(at.join("f/a.json"), "{\"id\":").unwrap();
+    let patch = |id: &str| {
+        let SinkEvent::Change(mut change) = change(id, 0) else { unreachable!() };
+        (change.op, change.item.content) = (Op::Patch, None);
+        change.patch = Some(Content::new("application/merge-patch+json", "{}"));
+        SinkEvent::Change(change)
+    };
+    let refused = sink.apply(&batch("s", vec![patch("a"), change("c", 1)])).await;
+    assert!(
+        matches!(&refused, Err(SinkError::Items(items)) if items.len() == 1 && items[0].index == 0 && items[0].message.contains("a.json")),
+        "{refused:?}"
+    );
+    sink.apply(&batch("s", vec![change("a", 2), change("c", 1)])).await.unwrap();
+    drop(sink);
+    std::fs::write(at.join(".towpath/feeds.json"), "{").unwrap();
+    match opened(&at).await.err() {
+        Some(SinkError::Refused { message }) => assert!(message.contains("feeds.json"), "{message}"),
+        other => panic!("{other:?}"),
+    }
+}

@@ -8,11 +8,14 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::SinkEvent;
+use crate::durable_file::sync_folder;
 
 /// Appends refused items to a file: `{"time","source","reason","change"}`, where `change` is the item's line.
 #[derive(Debug)]
 pub struct DeadLetterFile {
     path: PathBuf,
+    /// True once the file's name is durable.
+    has_name: bool,
 }
 
 #[derive(Serialize)]
@@ -26,7 +29,7 @@ struct DeadLetter<'a> {
 impl DeadLetterFile {
     /// Names the file. It is created with the first item.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { path: path.into(), has_name: false }
     }
 
     /// Names the file beside a state file: `STATE.refused.ndjson`.
@@ -54,6 +57,11 @@ impl DeadLetterFile {
         let mut file = OpenOptions::new().append(true).create(true).open(&self.path)?;
         file.write_all(&line)?;
         // The item is in no other place once the follow has gone on.
-        file.sync_all()
+        file.sync_all()?;
+        if !self.has_name {
+            sync_folder(&self.path)?;
+            self.has_name = true;
+        }
+        Ok(())
     }
 }

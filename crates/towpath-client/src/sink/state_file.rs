@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use towpath_proto::follow::Followed;
 
 use super::{Sink, SinkBatch, SinkError};
-use crate::state_file::{beside, lock_beside};
+use crate::durable_file::{lock_beside, replace};
+use crate::progress::MAX_ACKNOWLEDGED;
 
 /// Version of the file format.
 const VERSION: u32 = 1;
@@ -124,8 +127,24 @@ impl SinkStateFile {
     }
 
     /// Adds a line that was acknowledged after the checkpoint; it is saved by [`save`](Self::save).
+    ///
+    /// Of a large unit only the first 10,000 are kept: a kill repeats the others.
     pub fn add_acknowledged(&mut self, source: &str, line: String) {
-        self.content.sources.entry(source.into()).or_default().acknowledged.push(line);
+        let acknowledged = &mut self.content.sources.entry(source.into()).or_default().acknowledged;
+        if acknowledged.len() < MAX_ACKNOWLEDGED {
+            acknowledged.push(line);
+        }
+    }
+
+    /// Returns the file's content, as [`save`](Self::save) writes it.
+    ///
+    /// # Errors
+    ///
+    /// Never in practice: all of it is JSON already.
+    pub fn content(&self) -> io::Result<Vec<u8>> {
+        let mut text = serde_json::to_vec(&self.content)?;
+        text.push(b'\n');
+        Ok(text)
     }
 
     /// Replaces the file atomically and durably.
@@ -134,23 +153,15 @@ impl SinkStateFile {
     ///
     /// Errors of the file.
     pub fn save(&self) -> io::Result<()> {
-        let draft = beside(&self.path, "tmp");
-        let mut text = serde_json::to_vec(&self.content)?;
-        text.push(b'\n');
-        let mut file = File::create(&draft)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&draft, &self.path)?;
-        // The rename is durable only once the folder is synced.
-        let folder = self.path.parent().filter(|folder| *folder != Path::new(""));
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        replace(&self.path, &self.content()?)
     }
 }
 
 /// A sink with a state file. The checkpoint is saved after the batch was applied, so a crash repeats changes.
 pub struct WithStateFile<S> {
     sink: S,
-    file: SinkStateFile,
+    /// Shared with the thread that saves it.
+    file: Arc<Mutex<SinkStateFile>>,
 }
 
 impl<S: Sink> WithStateFile<S> {
@@ -160,7 +171,7 @@ impl<S: Sink> WithStateFile<S> {
     ///
     /// [`SinkStateError`] if the file cannot be used, or belongs to another sink.
     pub fn open(sink: S, name: &str, path: &Path) -> Result<Self, SinkStateError> {
-        Ok(Self { sink, file: SinkStateFile::open(name, path)? })
+        Ok(Self { sink, file: Arc::new(Mutex::new(SinkStateFile::open(name, path)?)) })
     }
 }
 
@@ -180,19 +191,24 @@ fn parse(path: &Path, bytes: &[u8], name: &str) -> Result<StateFileContent, Sink
 impl<S: Sink> Sink for WithStateFile<S> {
     async fn open(&mut self, source: &str) -> Result<Option<Vec<u8>>, SinkError> {
         self.sink.open(source).await?;
-        Ok(self.file.checkpoint(source))
+        Ok(self.file.lock().checkpoint(source))
     }
 
     async fn apply(&mut self, batch: &SinkBatch) -> Result<(), SinkError> {
         self.sink.apply(batch).await?;
         let Some(checkpoint) = &batch.checkpoint else { return Ok(()) };
-        let saved = self.file.set_checkpoint(&batch.source, checkpoint).and_then(|()| self.file.save());
-        saved.map_err(|error| {
-            SinkError::unavailable(format!(
-                "cannot write the state file {}: {error}",
-                self.file.path().display()
-            ))
-        })
+        let (file, source, checkpoint) = (self.file.clone(), batch.source.clone(), checkpoint.clone());
+        // A sync of the disk takes milliseconds, in which the runtime's thread serves others.
+        let saved = tokio::task::spawn_blocking(move || {
+            let mut file = file.lock();
+            file.set_checkpoint(&source, &checkpoint).and_then(|()| file.save()).map_err(|error| {
+                SinkError::unavailable(format!(
+                    "cannot write the state file {}: {error}",
+                    file.path().display()
+                ))
+            })
+        });
+        saved.await.map_err(|error| SinkError::unavailable(error.to_string()))?
     }
 
     async fn set_aside(&mut self, source: &str, change: &Followed, reason: &str) -> Result<bool, SinkError> {

@@ -1,11 +1,12 @@
 //! Index of a feed's folder: ids and their files, as a log of JSON lines.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use towpath_client::durable_file::replace;
 
 /// Name of the file in each feed's folder. No id has this name: their files end in `.json`.
 pub(super) const INDEX: &str = "index.ndjson";
@@ -102,11 +103,7 @@ impl FeedIndex {
             serde_json::to_writer(&mut text, &IndexLine { id: id.clone(), file: Some(file.clone()) })?;
             text.push(b'\n');
         }
-        let draft = self.path.with_extension("tmp");
-        let mut file = File::create(&draft)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&draft, &self.path)?;
+        replace(&self.path, &text)?;
         (self.lines, self.draft, self.is_torn) = (self.files.len(), Vec::new(), false);
         Ok(())
     }

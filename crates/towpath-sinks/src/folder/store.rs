@@ -1,10 +1,12 @@
 //! The open folder: writes the files of a batch, syncs them once, and saves the position last.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use towpath_client::durable_file::replace;
 use towpath_client::sink::{DeadLetterFile, RefusedItem, SinkStateFile};
 use towpath_client::{SinkBatch, SinkError, SinkEvent};
 use towpath_proto::follow::Followed;
@@ -54,7 +56,13 @@ impl FolderStore {
         fs::create_dir_all(&own).map_err(failed)?;
         let positions = SinkStateFile::open(NAME, &own.join("positions.json"))
             .map_err(|error| SinkError::refused(error.to_string()))?;
-        let sources = read_sources(&own).map_err(failed)?;
+        let sources = read_sources(&own).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => SinkError::refused(format!(
+                "the folder {} is damaged: {error}; restore this file, or name a new folder",
+                path.display()
+            )),
+            _ => failed(error),
+        })?;
         Ok(Self { path: path.to_owned(), positions, feeds: HashMap::new(), sources })
     }
 
@@ -88,11 +96,7 @@ impl FolderStore {
     }
 
     fn write_sources(&self) -> io::Result<()> {
-        let own = self.path.join(OWN);
-        let draft = own.join("feeds.json.draft");
-        fs::write(&draft, serde_json::to_vec(&self.sources)?)?;
-        File::open(&draft)?.sync_all()?;
-        fs::rename(&draft, own.join(FEEDS))
+        replace(&self.path.join(OWN).join(FEEDS), &serde_json::to_vec(&self.sources)?)
     }
 
     pub(super) fn checkpoint(&self, source: &str) -> Option<Vec<u8>> {
@@ -173,9 +177,12 @@ impl FeedFolder {
     fn put(&mut self, change: &Followed, event: &SinkEvent) -> io::Result<Result<(), String>> {
         let name = file_name(&change.item.id);
         let path = self.path.join(&name);
-        let item = match whole(change, || stored_item(&path))? {
-            Ok(item) => item,
-            Err(reason) => return Ok(Err(reason)),
+        let item = match whole(change, || stored_item(&path)) {
+            Ok(Ok(item)) => item,
+            Ok(Err(reason)) => return Ok(Err(reason)),
+            // Another attempt would find the same. The next put of the item replaces the file.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(Err(error.to_string())),
+            Err(error) => return Err(error),
         };
         let mut text = match change.op {
             // The file holds the state, which is the same however it came about.
@@ -220,8 +227,9 @@ impl FeedFolder {
 }
 
 fn read_sources(own: &Path) -> io::Result<BTreeMap<String, String>> {
-    match fs::read(own.join(FEEDS)) {
-        Ok(text) => serde_json::from_slice(&text).map_err(io::Error::other),
+    let path = own.join(FEEDS);
+    match fs::read(&path) {
+        Ok(text) => serde_json::from_slice(&text).map_err(|error| damaged(&path, &error)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
         Err(error) => Err(error),
     }
@@ -246,8 +254,12 @@ fn stored_item(path: &Path) -> io::Result<Option<Item>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let change = Line::parse(&text).and_then(Line::into_change).map_err(io::Error::other)?;
+    let change = Line::parse(&text).and_then(Line::into_change).map_err(|error| damaged(path, &error))?;
     Ok(Some(change.item))
+}
+
+fn damaged(path: &Path, error: &dyn fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{} cannot be read: {error}", path.display()))
 }
 
 /// Returns the error of an operation on the folder.
