@@ -190,6 +190,23 @@ async fn what_follows_a_reset_is_not_taken_for_a_repetition() {
     assert_eq!(ids(&payloads(&url).await), ["a", "reset", "a"]);
 }
 
+/// A queue merges what waits while the destination is busy, also across a reset.
+#[tokio::test]
+async fn a_reset_within_a_batch_loses_nothing_behind_it() {
+    let server = single("");
+    let url = server.server.url();
+    make_stream(&url, Duration::from_millis(500)).await;
+    let mut sink = opened(&format!("{url}/changes.all")).await.unwrap();
+    let reset = || SinkEvent::Reset(FeedReset { feed: "f".into(), reason: "anew".into() });
+    let put = || change("f", "a", "1");
+    let merged = batch(vec![put(), reset(), put(), change("f", "b", "2"), reset(), put()]);
+    while let Err(error) = sink.apply(&merged).await {
+        let SinkError::Unavailable { retry_after, .. } = error else { panic!("{error:?}") };
+        tokio::time::sleep(retry_after.unwrap()).await;
+    }
+    assert_eq!(ids(&payloads(&url).await), ["a", "reset", "a", "b", "reset", "a"]);
+}
+
 #[tokio::test]
 async fn a_subject_without_a_stream_is_refused_with_advice() {
     let server = single("");

@@ -18,6 +18,7 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, jetstream};
 use async_trait::async_trait;
 use bytes::Bytes;
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
 use towpath_client::sink::{RefusedItem, Sink, SinkBatch, SinkError, SinkEvent};
@@ -40,8 +41,9 @@ const WINDOW_MARGIN: Duration = Duration::from_millis(500);
 pub struct NatsSink {
     to: NatsDestination,
     session: Option<Session>,
-    /// Ids of messages of the current batch that the stream has, which a further attempt leaves out.
-    stored: HashSet<String>,
+    /// Messages of the current batch that the stream has, which a further attempt leaves out: the number of resets in
+    /// front of each, and its id. A reset may be followed by changes with the same ids as before it.
+    stored: HashSet<(usize, String)>,
     /// Random part of the ids of resets: one that is sent again after a restart is a further reset.
     run: u128,
     /// Number of resets in the batches before the current one.
@@ -60,6 +62,8 @@ struct Session {
 /// A message to publish.
 struct NewMessage {
     id: String,
+    /// Number of resets in front of it in its batch.
+    resets: usize,
     subject: String,
     payload: Bytes,
     is_reset: bool,
@@ -74,6 +78,7 @@ impl fmt::Debug for NatsSink {
 /// A message that was sent, and the future of its acknowledgement.
 struct SentMessage {
     id: String,
+    resets: usize,
     subject: String,
     acknowledged: PublishAckFuture,
 }
@@ -171,10 +176,12 @@ impl NatsSink {
     /// Publishes the messages that the stream does not have, and waits for all acknowledgements.
     async fn publish(&mut self, messages: Vec<NewMessage>) -> Result<(), SinkError> {
         let mut waiting: VecDeque<SentMessage> = VecDeque::new();
-        for NewMessage { id, subject, payload, is_reset } in messages {
-            if self.stored.contains(&id) {
+        for NewMessage { id, resets, subject, payload, is_reset } in messages {
+            let key = (resets, id);
+            if self.stored.contains(&key) {
                 continue;
             }
+            let id = key.1;
             // Before each message, not once: the batch may hold a reset, after which the window is open again.
             self.check_quiet()?;
             // A reset is not sent before all changes in front of it are stored.
@@ -191,7 +198,7 @@ impl NatsSink {
             let sent = timeout(TIMEOUT, context.send_publish(subject.clone(), message)).await;
             let sent = sent.map_err(|_| SinkError::unavailable(format!("{} takes no messages", self.to)))?;
             let acknowledged = sent.map_err(|e| self.failed(&subject, &e))?;
-            waiting.push_back(SentMessage { id, subject, acknowledged });
+            waiting.push_back(SentMessage { id, resets, subject, acknowledged });
             if is_reset && let Some(reset) = waiting.pop_front() {
                 self.acknowledge(reset).await?;
                 let window = self.session.as_ref().map_or(USUAL_WINDOW, |session| session.window);
@@ -206,10 +213,10 @@ impl NatsSink {
     }
 
     async fn acknowledge(&mut self, message: SentMessage) -> Result<(), SinkError> {
-        let SentMessage { id, subject, acknowledged } = message;
+        let SentMessage { id, resets, subject, acknowledged } = message;
         acknowledged.into_future().await.map_err(|e| self.failed(&subject, &e))?;
         // Remembered until the batch is complete: after a lost connection only the rest is sent again.
-        self.stored.insert(id);
+        self.stored.insert((resets, id));
         Ok(())
     }
 
@@ -226,6 +233,7 @@ impl NatsSink {
         let limit =
             self.session.as_ref().map_or(usize::MAX, |session| session.client.server_info().max_payload);
         let (mut messages, mut refused) = (Vec::with_capacity(batch.events.len()), Vec::new());
+        let mut resets = 0;
         for (index, event) in batch.events.iter().enumerate() {
             let line = event.to_json();
             // Refused here, where the item is known. The server would close the connection of a message above
@@ -241,7 +249,8 @@ impl NatsSink {
                 SinkEvent::Reset(_) => format!("reset-{:032x}-{}-{index}", self.run, self.resets),
             };
             let (subject, is_reset) = (self.to.subject(&event.feed()), event.change().is_none());
-            messages.push(NewMessage { id, subject, payload: line.into(), is_reset });
+            messages.push(NewMessage { id, resets, subject, payload: line.into(), is_reset });
+            resets += usize::from(is_reset);
         }
         if refused.is_empty() { Ok(messages) } else { Err(SinkError::Items(refused)) }
     }
@@ -255,6 +264,9 @@ fn id(source: &str, change: &Followed) -> String {
         hash.update(part);
         hash.update([0]);
     }
+    // One position may have another version of the item the next time, if it is that of a document.
+    let length = change.item.content.as_ref().map_or(0, |content| content.bytes.len());
+    hash.update(format!("{:?} {length}", change.modified.map(Timestamp::as_nanosecond)));
     hex::encode(&hash.finalize()[..16])
 }
 

@@ -7,7 +7,7 @@ mod message;
 mod signature;
 mod verdict;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,8 +120,9 @@ pub struct WebhookSink {
     failing_since: Option<Instant>,
     /// Failures in a row before this process.
     failing_before: Duration,
-    /// Lines of the current batch that were delivered, which a further attempt leaves out.
-    delivered: HashSet<LineHash>,
+    /// Lines of the current batch that were delivered, which a further attempt leaves out. Counted: after a reset the same
+    /// lines may come again, and so may the reset.
+    delivered: HashMap<LineHash, u32>,
 }
 
 impl fmt::Debug for WebhookSink {
@@ -134,7 +135,7 @@ impl WebhookSink {
     /// Creates the sink of a URL.
     pub fn new(to: WebhookDestination) -> Self {
         let (attempts, delivered, failing_before) =
-            (Attempts::default(), HashSet::new(), to.options.failing_for);
+            (Attempts::default(), HashMap::new(), to.options.failing_for);
         Self { to, client: None, transport: None, attempts, failing_since: None, failing_before, delivered }
     }
 
@@ -188,7 +189,9 @@ impl WebhookSink {
             match self.post(&message, lines.len()).await? {
                 Verdict::Delivered => {
                     (self.failing_since, self.failing_before) = (None, Duration::ZERO);
-                    self.delivered.extend(lines.iter().map(|line| line.hash));
+                    for line in &lines {
+                        *self.delivered.entry(line.hash).or_default() += 1;
+                    }
                 }
                 Verdict::Refused(reason) if lines.len() == 1 => {
                     refused.push(RefusedItem { index: lines[0].index, message: reason });
@@ -237,7 +240,14 @@ impl Sink for WebhookSink {
             lines.push(line.ok_or_else(|| SinkError::item(index, "it cannot be written as JSON"))?);
         }
         // A batch that failed half-way comes again whole. The receiver has the first lines already.
-        lines.retain(|line| !self.delivered.contains(&line.hash));
+        let mut delivered = self.delivered.clone();
+        lines.retain(|line| match delivered.get_mut(&line.hash).filter(|count| **count > 0) {
+            Some(count) => {
+                *count -= 1;
+                false
+            }
+            None => true,
+        });
         let mut refused = Vec::new();
         for message in divide(lines, self.to.options.batch, self.to.options.batch_bytes) {
             self.deliver(&batch.source, message, &mut refused).await?;

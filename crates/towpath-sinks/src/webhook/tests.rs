@@ -186,6 +186,23 @@ async fn a_retry_has_the_same_id_and_body_and_repeats_nothing_delivered() {
     assert_eq!(receiver.received()[5].id, received[0].id);
 }
 
+/// A queue merges what waits while the receiver is away, also across a reset.
+#[tokio::test]
+async fn a_retry_delivers_what_comes_again_behind_a_reset() {
+    let receiver = Receiver::answering(&[204, 500]).await;
+    let mut sink = receiver.sink(WebhookOptions { batch: 3, ..WebhookOptions::default() });
+    let reset = || SinkEvent::Reset(FeedReset { feed: "f".into(), reason: "r".into() });
+    let mut merged = batch(&["a", "b"]);
+    let events = Arc::make_mut(&mut merged.events);
+    let first = events[0].clone();
+    events.insert(0, reset());
+    events.extend([reset(), first]);
+    wait(sink.apply(&merged).await.unwrap_err());
+    sink.apply(&merged).await.unwrap();
+    let ids: Vec<Vec<String>> = receiver.received().iter().map(Received::ids).collect();
+    assert_eq!(ids, [vec!["reset", "a", "b"], vec!["reset", "a"], vec!["reset", "a"]]);
+}
+
 #[tokio::test]
 async fn a_refused_line_is_found_and_the_others_are_delivered_in_order() {
     let receiver =
