@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::Error as _;
+pub use towpath_proto::duration::parse_duration;
 
 use super::number_or_text::NumberOrText;
 
@@ -19,22 +20,6 @@ pub(super) fn some_duration<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {
     duration(deserializer).map(Some)
-}
-
-/// Parses a duration such as `90s`, `5m`, `1h 30m` or `2d`.
-///
-/// # Errors
-///
-/// Text that is no duration, with the reason.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    // jiff's SignedDuration has no days, because a civil day may have 23 or 25 hours.
-    let days = text.trim().strip_suffix('d').and_then(|days| days.trim().parse::<u64>().ok());
-    if let Some(days) = days {
-        return Ok(Duration::from_secs(days.saturating_mul(86_400)));
-    }
-    let invalid = || format!("{text:?} is not a duration such as \"90s\", \"5m\", \"1h 30m\" or \"2d\"");
-    let parsed: jiff::SignedDuration = text.parse().map_err(|_| invalid())?;
-    Duration::try_from(parsed).map_err(|_| invalid())
 }
 
 pub(super) fn five_minutes() -> Duration {

@@ -205,15 +205,6 @@ fn complete_feeds() {
 }
 
 #[test]
-fn durations() {
-    for (text, seconds) in [("90s", 90), ("5m", 300), ("1h 30m", 5400), ("1h30m", 5400), ("2d", 172_800)] {
-        assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
-    }
-    assert!(parse_duration("-5m").is_err());
-    assert!(parse_duration("").is_err());
-}
-
-#[test]
 fn static_tree() {
     let config = parse("[export]\nto = \"tree\"\nbase_url = \"https://a.example/\"\n").unwrap();
     let export = config.export.unwrap();

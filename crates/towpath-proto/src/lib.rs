@@ -19,6 +19,7 @@ pub mod attachment;
 pub mod change;
 pub mod diff;
 pub mod diffdelta;
+pub mod duration;
 pub mod feed_id;
 pub mod follow;
 pub mod format;

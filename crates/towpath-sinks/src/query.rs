@@ -1,7 +1,5 @@
 //! Options behind the `?` of a destination.
 
-use std::time::Duration;
-
 use percent_encoding::percent_decode_str;
 
 /// Options as pairs of key and value.
@@ -63,32 +61,9 @@ impl Query {
     }
 }
 
-/// Parses a time such as `90s`, `15m`, `12h` or `30d`.
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return None,
-    };
-    let seconds = number.parse::<u64>().ok()?.checked_mul(seconds)?;
-    (seconds > 0).then(|| Duration::from_secs(seconds))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_a_unit() {
-        assert_eq!(parse_duration("30d"), Some(Duration::from_secs(30 * 86_400)));
-        assert_eq!(parse_duration("90s"), Some(Duration::from_secs(90)));
-        for bad in ["", "s", "0s", "-1s", "1w", "1", "99999999999999999999d", "é"] {
-            assert_eq!(parse_duration(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn the_last_value_of_a_key_counts() {

@@ -1,12 +1,17 @@
 //! Lines to standard output, whose position moves only with acknowledgements on standard input (`follow --ack`).
 
 use std::io::{self, BufRead as _, Write as _};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use towpath_client::sink::{AckReader, AckedLines, DeadLetterFile, SinkStateFile};
 use towpath_client::{Sink, SinkBatch, SinkError};
+
+/// Wait for acknowledgements while nothing is unsaved.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// Sink of the process's own standard output.
 pub struct StdoutSink {
@@ -24,9 +29,12 @@ impl StdoutSink {
         let lines = AckedLines::new(Some(file));
         let is_input_closed = Arc::new(AtomicBool::new(false));
         let (acked, closed) = (lines.clone(), is_input_closed.clone());
+        let (chunks, input) = mpsc::sync_channel(1);
         // A thread of its own: a read of standard input cannot be cancelled.
+        std::thread::spawn(move || read_input(&chunks));
+        // And one that does not wait for input alone, to save the last acknowledgements of a consumer that falls silent.
         std::thread::spawn(move || {
-            read_acks(&acked, &mut refused);
+            take_acks(&input, &acked, &mut refused);
             closed.store(true, Ordering::Release);
             acked.wake();
         });
@@ -46,22 +54,32 @@ impl StdoutSink {
     }
 }
 
-/// Reads acknowledgements until standard input is closed.
-fn read_acks(lines: &AckedLines, refused: &mut DeadLetterFile) {
+/// Reads standard input until it is closed.
+fn read_input(chunks: &mpsc::SyncSender<Vec<u8>>) {
     let mut input = io::BufReader::new(io::stdin());
-    let mut acks = AckReader::new(lines.clone(), "the consumer");
     loop {
-        let taken = match input.fill_buf() {
+        let chunk = match input.fill_buf() {
             Ok([]) => break,
-            Ok(bytes) => {
-                // One write of the state for all acknowledgements that have arrived.
-                acks.take(bytes, Some(refused));
-                bytes.len()
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Ok(bytes) => bytes.to_vec(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => break,
         };
-        input.consume(taken);
+        input.consume(chunk.len());
+        if chunks.send(chunk).is_err() {
+            break;
+        }
+    }
+}
+
+/// Takes acknowledgements until standard input is closed.
+fn take_acks(input: &mpsc::Receiver<Vec<u8>>, lines: &AckedLines, refused: &mut DeadLetterFile) {
+    let mut acks = AckReader::new(lines.clone(), "the consumer");
+    loop {
+        match input.recv_timeout(lines.save_due().unwrap_or(IDLE)) {
+            Ok(bytes) => acks.take(&bytes, Some(refused)),
+            Err(RecvTimeoutError::Timeout) => acks.keeper().keep(&[], None),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
     }
     acks.finish(Some(refused));
 }
@@ -75,21 +93,28 @@ impl Sink for StdoutSink {
     async fn apply(&mut self, batch: &SinkBatch) -> Result<(), SinkError> {
         self.wait(AckedLines::has_room).await?;
         let added = self.lines.add(batch);
-        let lines =
-            added.map_err(|error| SinkError::refused(format!("cannot write the state file: {error}")))?;
-        let escape = self.escape;
+        let lines = added.map_err(|error| unsaved(&error))?;
+        let (escape, acked) = (self.escape, self.lines.clone());
         // A slow reader of standard output must not block the runtime.
         let written = tokio::task::spawn_blocking(move || {
             let mut out = io::stdout().lock();
             let mut write = |line: &Arc<[u8]>| out.write_all(&escape(line.to_vec()));
-            lines.iter().try_for_each(&mut write).and_then(|()| out.flush())
+            let written = lines.iter().try_for_each(&mut write).and_then(|()| out.flush());
+            written
+                .map_err(|error| SinkError::refused(format!("cannot write to standard output: {error}")))?;
+            acked.save_if_due().map_err(|error| unsaved(&error))
         });
-        let written = written.await.map_err(|error| SinkError::refused(error.to_string()))?;
-        written.map_err(|error| SinkError::refused(format!("cannot write to standard output: {error}")))
+        written.await.map_err(|error| SinkError::refused(error.to_string()))?
     }
 
     async fn close(&mut self) -> Result<(), SinkError> {
         self.wait(|lines| lines.open_lines() == 0).await?;
-        self.lines.save().map_err(|error| SinkError::refused(format!("cannot write the state file: {error}")))
+        let lines = self.lines.clone();
+        let saved = tokio::task::spawn_blocking(move || lines.save().map_err(|error| unsaved(&error)));
+        saved.await.map_err(|error| SinkError::refused(error.to_string()))?
     }
+}
+
+fn unsaved(error: &io::Error) -> SinkError {
+    SinkError::refused(format!("cannot write the state file: {error}"))
 }

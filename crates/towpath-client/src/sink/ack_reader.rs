@@ -3,6 +3,9 @@
 //! A consumer may print anything. Text that is no acknowledgement is reported, and changes nothing. A line without an end
 //! takes no more memory than the longest acknowledgement, and repeated faults do not fill the log.
 
+use std::io;
+use std::sync::Arc;
+
 use super::acked_lines::RefusedLine;
 use super::acks::AckError;
 use super::{AckedLines, DeadLetterFile};
@@ -14,7 +17,7 @@ const SHORTEST_LIMIT: usize = 1 << 20;
 pub struct AckReader {
     lines: AckedLines,
     /// Name of the consumer, for messages.
-    name: String,
+    name: Arc<str>,
     /// Beginning of a line whose end has not come yet.
     partial: Vec<u8>,
     /// True while the rest of a line that is too long is skipped.
@@ -24,27 +27,42 @@ pub struct AckReader {
 
 impl AckReader {
     /// Creates a reader for the lines of a consumer.
-    pub fn new(lines: AckedLines, name: impl Into<String>) -> Self {
+    pub fn new(lines: AckedLines, name: impl Into<Arc<str>>) -> Self {
         Self { lines, name: name.into(), partial: Vec::new(), is_skipping: false, faults: 0 }
     }
 
-    /// Takes bytes that the consumer wrote. Refused items are kept in the file. The state is saved once.
-    pub fn take(&mut self, mut bytes: &[u8], refused: Option<&mut DeadLetterFile>) {
-        let mut kept = Vec::new();
+    /// Takes bytes that the consumer wrote. Refused items are kept in the file. The state is saved if that is due.
+    pub fn take(&mut self, bytes: &[u8], refused: Option<&mut DeadLetterFile>) {
+        let lines = self.read(bytes);
+        self.keeper().keep(&lines, refused);
+    }
+
+    /// Ends the input: its last line needs no end. The state is saved.
+    pub fn finish(&mut self, refused: Option<&mut DeadLetterFile>) {
+        let lines = self.end();
+        self.keeper().finish(&lines, refused);
+    }
+
+    /// Reads bytes that the consumer wrote. Returns the lines that it refuses, for the [`keeper`](Self::keeper).
+    pub fn read(&mut self, mut bytes: &[u8]) -> Vec<RefusedLine> {
+        let mut refused = Vec::new();
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             self.extend(&bytes[..end]);
-            kept.extend(self.end_line());
+            refused.extend(self.end_line());
             bytes = &bytes[end + 1..];
         }
         self.extend(bytes);
-        self.keep(&kept, refused);
+        refused
     }
 
-    /// Ends the input: its last line needs no end.
-    pub fn finish(&mut self, refused: Option<&mut DeadLetterFile>) {
-        let kept: Vec<RefusedLine> =
-            if self.partial.is_empty() { None } else { self.end_line() }.into_iter().collect();
-        self.keep(&kept, refused);
+    /// Ends the input as [`finish`](Self::finish) does, and leaves the files to the [`keeper`](Self::keeper).
+    pub fn end(&mut self) -> Vec<RefusedLine> {
+        if self.partial.is_empty() { None } else { self.end_line() }.into_iter().collect()
+    }
+
+    /// Returns the writer of its files, whose calls block.
+    pub fn keeper(&self) -> AckKeeper {
+        AckKeeper { lines: self.lines.clone(), name: self.name.clone() }
     }
 
     fn extend(&mut self, bytes: &[u8]) {
@@ -73,10 +91,31 @@ impl AckReader {
             None
         })
     }
+}
 
-    /// Names refused items and keeps them. Their batch was applied long ago, so the writer cannot.
-    fn keep(&self, lines: &[RefusedLine], mut file: Option<&mut DeadLetterFile>) {
-        for (source, event, reason) in lines {
+/// Writer of a consumer's files: refused items, and the state.
+#[derive(Clone)]
+pub struct AckKeeper {
+    lines: AckedLines,
+    name: Arc<str>,
+}
+
+impl AckKeeper {
+    /// Names refused items and keeps them, and saves the state if that is due.
+    pub fn keep(&self, refused: &[RefusedLine], file: Option<&mut DeadLetterFile>) {
+        self.append(refused, file);
+        self.told(self.lines.save_if_due());
+    }
+
+    /// As [`keep`](Self::keep), and saves the state in any case.
+    pub fn finish(&self, refused: &[RefusedLine], file: Option<&mut DeadLetterFile>) {
+        self.append(refused, file);
+        self.told(self.lines.save());
+    }
+
+    /// Their batch was applied long ago, so the writer cannot keep them.
+    fn append(&self, refused: &[RefusedLine], mut file: Option<&mut DeadLetterFile>) {
+        for (source, event, reason) in refused {
             let (feed, id) = (event.feed(), event.change().map_or("", |change| &change.item.id));
             tracing::warn!(sink = %self.name, feed, item = id, %reason, "the sink refuses an item");
             if let Some(file) = &mut file
@@ -85,8 +124,12 @@ impl AckReader {
                 tracing::error!(item = id, file = %file.path().display(), %error, "cannot keep a refused item");
             }
         }
-        // After the refused items: else a crash could lose them.
-        if let Err(error) = self.lines.save() {
+        // Before the state is saved, which covers them: else a crash could lose them.
+        self.lines.kept(refused.len());
+    }
+
+    fn told(&self, saved: io::Result<()>) {
+        if let Err(error) = saved {
             tracing::error!(sink = %self.name, %error, "cannot write the state file");
         }
     }

@@ -4,23 +4,31 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::acks::{AckError, AckTracker, line_key};
 use super::{SinkBatch, SinkEvent, SinkStateFile};
+use crate::durable_file::replace;
 
 /// Maximum number of lines that wait for acknowledgements.
 const OPEN_LINES: usize = 10_000;
 /// Maximum bytes of these lines; a single line may exceed it.
 const OPEN_BYTES: usize = 64 << 20;
 
+/// Longest time that acknowledgements stay unsaved: a kill repeats those of this time.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+
 /// Lines of one consumer. Clones share them.
 #[derive(Clone)]
 pub struct AckedLines {
     shared: Arc<Mutex<AckedState>>,
+    /// Held while the file is written, without the lines: they are needed meanwhile.
+    writing: Arc<Mutex<()>>,
     /// Signals every acknowledgement.
     progress: Arc<Notify>,
 }
@@ -30,7 +38,41 @@ struct AckedState {
     file: Option<SinkStateFile>,
     /// Lines of an unfinished unit that were acknowledged in an earlier run. They come again, and are not sent.
     finished: HashMap<Arc<str>, HashMap<String, u32>>,
+    /// True if the file lacks something.
     is_changed: bool,
+    /// Time at which the file is to be saved if it lacks something.
+    save_at: Instant,
+    /// Refused items that no file keeps yet. Until then the state must not cover them.
+    unkept: usize,
+}
+
+impl AckedState {
+    /// Moves the checkpoint of a source. It is to be saved at once: a kill would repeat the whole unit before it.
+    fn cover(&mut self, source: &str, checkpoint: &[u8]) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.set_checkpoint(source, checkpoint)?;
+        (self.is_changed, self.save_at) = (true, Instant::now());
+        Ok(())
+    }
+
+    /// Returns the file's path and content if it lacks something and may be saved.
+    fn take_unsaved(&mut self) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
+        let Some(file) = self.file.as_ref().filter(|_| self.is_changed && self.unkept == 0) else {
+            return Ok(None);
+        };
+        let unsaved = (file.path().to_owned(), file.content()?);
+        (self.is_changed, self.save_at) = (false, Instant::now() + SAVE_EVERY);
+        Ok(Some(unsaved))
+    }
+}
+
+impl Drop for AckedState {
+    fn drop(&mut self) {
+        // The follow was cancelled within the second that acknowledgements may stay unsaved.
+        if let Ok(Some((path, content))) = self.take_unsaved() {
+            let _ = replace(&path, &content);
+        }
+    }
 }
 
 /// A change that the consumer refused: its source, the change and the reason.
@@ -39,9 +81,15 @@ pub type RefusedLine = (Arc<str>, SinkEvent, String);
 impl AckedLines {
     /// Creates the lines of a consumer. Without a file the positions are lost at the end.
     pub fn new(file: Option<SinkStateFile>) -> Self {
-        let finished = HashMap::new();
-        let state = AckedState { tracker: AckTracker::default(), file, finished, is_changed: false };
-        Self { shared: Arc::new(Mutex::new(state)), progress: Arc::default() }
+        let state = AckedState {
+            tracker: AckTracker::default(),
+            file,
+            finished: HashMap::new(),
+            is_changed: false,
+            save_at: Instant::now(),
+            unkept: 0,
+        };
+        Self { shared: Arc::new(Mutex::new(state)), writing: Arc::default(), progress: Arc::default() }
     }
 
     /// Returns the checkpoint of a source up to which all lines were acknowledged.
@@ -60,9 +108,11 @@ impl AckedLines {
 
     /// Adds a batch; returns the lines to send, each with its end.
     ///
+    /// If nothing waits before the batch's checkpoint, the state moves, with [`save`](Self::save).
+    ///
     /// # Errors
     ///
-    /// Errors of the state file, which is written if nothing waits before the batch's checkpoint.
+    /// If the checkpoint is not JSON.
     pub fn add(&self, batch: &SinkBatch) -> io::Result<Vec<Arc<[u8]>>> {
         let mut state = self.shared.lock();
         let mut lines = Vec::with_capacity(batch.events.len());
@@ -81,10 +131,8 @@ impl AckedLines {
         }
         if let Some(checkpoint) = &batch.checkpoint {
             state.finished.remove(&batch.source);
-            let covered = state.tracker.add_checkpoint(&batch.source, checkpoint.clone());
-            if let (Some(covered), Some(file)) = (covered, &mut state.file) {
-                file.set_checkpoint(&batch.source, &covered)?;
-                file.save()?;
+            if let Some(covered) = state.tracker.add_checkpoint(&batch.source, checkpoint.clone()) {
+                state.cover(&batch.source, &covered)?;
             }
         }
         Ok(lines)
@@ -92,36 +140,71 @@ impl AckedLines {
 
     /// Takes an acknowledgement. The state moves with [`save`](Self::save), so that many share one write.
     ///
+    /// A refused line is to be kept, and told by [`kept`](Self::kept): before that nothing is saved.
+    ///
     /// # Errors
     ///
     /// [`AckError`] if it cannot be read, or no line waits for it.
     pub fn acknowledge(&self, text: &str) -> Result<Option<RefusedLine>, AckError> {
         let mut state = self.shared.lock();
         let done = state.tracker.acknowledge(text)?;
-        if let Some(file) = &mut state.file {
-            if let Some(checkpoint) = &done.checkpoint {
-                // A checkpoint of ours is JSON.
-                let _ = file.set_checkpoint(&done.source, checkpoint);
-            }
-            done.lines.into_iter().for_each(|line| file.add_acknowledged(&done.source, line));
+        if let Some(checkpoint) = &done.checkpoint {
+            // A checkpoint of ours is JSON.
+            let _ = state.cover(&done.source, checkpoint);
         }
-        state.is_changed = true;
+        let AckedState { file, is_changed, unkept, .. } = &mut *state;
+        if let Some(file) = file {
+            done.lines.into_iter().for_each(|line| file.add_acknowledged(&done.source, line));
+            *is_changed = true;
+        }
+        *unkept += usize::from(done.refused.is_some());
         drop(state);
         self.progress.notify_waiters();
         Ok(done.refused.map(|(change, reason)| (done.source, SinkEvent::Change(change), reason)))
     }
 
-    /// Saves what was acknowledged.
+    /// Tells that so many refused lines are kept.
+    pub fn kept(&self, lines: usize) {
+        let mut state = self.shared.lock();
+        state.unkept = state.unkept.saturating_sub(lines);
+    }
+
+    /// Saves what was acknowledged. Blocks for the disk.
     ///
     /// # Errors
     ///
     /// Errors of the state file.
     pub fn save(&self) -> io::Result<()> {
-        let mut state = self.shared.lock();
-        if std::mem::take(&mut state.is_changed) {
-            return state.file.as_ref().map_or(Ok(()), SinkStateFile::save);
+        // Taken before the state is read: a later content must not be written first.
+        let _writing = self.writing.lock();
+        let Some((path, content)) = self.shared.lock().take_unsaved()? else { return Ok(()) };
+        let saved = replace(&path, &content);
+        if saved.is_err() {
+            self.shared.lock().is_changed = true;
         }
-        Ok(())
+        saved
+    }
+
+    /// Returns the time until the state is to be saved; `None` if it has been. At most a save a second is due, and one for
+    /// each checkpoint.
+    pub fn save_due(&self) -> Option<Duration> {
+        let state = self.shared.lock();
+        let is_unsaved = state.is_changed && state.unkept == 0;
+        is_unsaved.then(|| state.save_at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Saves the state if that is due. Blocks for the disk.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the state file.
+    pub fn save_if_due(&self) -> io::Result<()> {
+        if self.save_due().is_some_and(|wait| wait.is_zero()) { self.save() } else { Ok(()) }
+    }
+
+    /// Number of lines that were acknowledged so far.
+    pub fn finished_lines(&self) -> u64 {
+        self.shared.lock().tracker.finished_lines()
     }
 
     /// Returns the lines that wait, in the order in which they were sent.

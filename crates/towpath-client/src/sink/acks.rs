@@ -7,12 +7,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::num::ParseIntError;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 use towpath_proto::follow::Followed;
 
 use super::SinkEvent;
@@ -113,6 +114,11 @@ impl AckTracker {
         None
     }
 
+    /// Number of lines that were acknowledged so far.
+    pub fn finished_lines(&self) -> u64 {
+        self.sent - self.open_lines as u64
+    }
+
     /// Number of lines that wait for an acknowledgement.
     pub fn open_lines(&self) -> usize {
         self.open_lines
@@ -196,7 +202,10 @@ pub fn line_key(event: &SinkEvent) -> String {
     line_digest(event).to_string()
 }
 
-/// Digest of a line: of its operation, id and position, and of what tells two versions at one position apart.
+/// Digest of a line, by which it is recognised when its unit is sent again.
+///
+/// The first half of a SHA-256: files and databases keep it beyond the next compiler. A digest that nothing matches, such as
+/// one of an earlier version, only repeats its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LineDigest(u128);
 
@@ -214,7 +223,20 @@ impl FromStr for LineDigest {
     }
 }
 
-/// Returns the digest of a line.
+impl LineDigest {
+    /// Returns the digest of a line as it is written.
+    pub fn of_line(line: &[u8]) -> Self {
+        Self::of_hash(&Sha256::digest(line))
+    }
+
+    /// Returns the digest that belongs to a SHA-256, which may be computed elsewhere.
+    pub fn of_hash(hash: &[u8]) -> Self {
+        let half = hash.first_chunk().copied().unwrap_or_default();
+        Self(u128::from_be_bytes(half))
+    }
+}
+
+/// Returns the digest of what identifies an event: cheaper than that of its line.
 pub fn line_digest(event: &SinkEvent) -> LineDigest {
     match event {
         SinkEvent::Change(change) => change_digest(change),
@@ -225,22 +247,22 @@ pub fn line_digest(event: &SinkEvent) -> LineDigest {
 /// Returns the digest of a change's line.
 pub fn change_digest(change: &Followed) -> LineDigest {
     // The position of an entry of Atom or RSS is its document, which may have a newer version of it the next time.
-    let version = (change.modified, change.item.content.as_ref().map_or(0, |content| content.bytes.len()));
-    digest((change.op.as_str(), change.item.id.as_str(), change.position.as_str(), version))
+    let length = change.item.content.as_ref().map_or(0, |content| content.bytes.len());
+    let modified = change.modified.map_or(i128::MIN, Timestamp::as_nanosecond);
+    let mut hash = Sha256::new();
+    for text in [change.op.as_str(), &change.feed, &change.item.id, &change.position] {
+        // With its length: the end of one text must not pass for the begin of the next.
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    }
+    hash.update(modified.to_le_bytes());
+    hash.update((length as u64).to_le_bytes());
+    LineDigest::of_hash(&hash.finalize())
 }
 
 /// Returns the digest of a reset's line. All resets are equal.
 pub fn reset_digest() -> LineDigest {
-    digest(RESET)
-}
-
-fn digest(key: impl Hash) -> LineDigest {
-    let [high, low] = [0u8, 1].map(|seed| {
-        let mut hasher = DefaultHasher::new();
-        (seed, &key).hash(&mut hasher);
-        hasher.finish()
-    });
-    LineDigest(u128::from(high) << 64 | u128::from(low))
+    LineDigest::of_line(RESET.as_bytes())
 }
 
 /// Acknowledgement of the line of a reset, which has no position.

@@ -36,8 +36,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use towpath_proto::follow::{FeedReset, Followed};
 
-pub use self::ack_reader::AckReader;
-pub use self::acked_lines::AckedLines;
+pub use self::ack_reader::{AckKeeper, AckReader};
+pub use self::acked_lines::{AckedLines, RefusedLine};
 pub use self::acks::{AckError, AckTracker};
 pub use self::dead_letters::DeadLetterFile;
 pub use self::fleet::{FleetObserver, FleetSink};
@@ -60,7 +60,8 @@ pub trait Sink: Send {
     /// Applies the events in order and keeps the checkpoint: both or neither where the destination has transactions.
     ///
     /// Both must be durable when it returns. After [`SinkError::Unavailable`] the same batch comes again, so a sink
-    /// must know whether its last attempt was kept.
+    /// must know whether its last attempt was kept. It may tell this by [`Arc::ptr_eq`] of the batch's events: a sink
+    /// around another one passes on the same `Arc`, for a copy would be applied twice.
     async fn apply(&mut self, batch: &SinkBatch) -> Result<(), SinkError>;
 
     /// Keeps an item that [`apply`](Self::apply) refused, with the reason, in the destination's own dead-letter place.

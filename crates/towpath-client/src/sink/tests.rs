@@ -6,8 +6,9 @@ use tokio::sync::{Semaphore, watch};
 use towpath_proto::follow::{FeedReset, Followed};
 use towpath_proto::{Content, Item, Op};
 
-use super::acks::AckError;
+use super::acks::{AckError, change_digest, reset_digest};
 use super::*;
+use crate::progress::{FollowProgress, MAX_ACKNOWLEDGED};
 
 pub(super) fn change(id: &str, position: &str) -> SinkEvent {
     let item = Item { content: Some(Content::new("text/plain", id.to_owned())), ..Item::new(id) };
@@ -317,4 +318,58 @@ async fn acknowledged_lines_of_an_unfinished_unit_are_not_sent_again() {
     assert_eq!(third.open("s"), Some(b"1".to_vec()));
     // The same change may come again later, and is a new one then.
     assert_eq!(third.add(&batch(&["a"], Some("2"))).unwrap().len(), 1);
+}
+
+#[test]
+fn a_large_unit_is_remembered_in_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let lines = || AckedLines::new(Some(SinkStateFile::open("stdout", &path).unwrap()));
+    let ids: Vec<String> = (0..MAX_ACKNOWLEDGED + 5).map(|n| n.to_string()).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let first = lines();
+    first.open("s");
+    assert_eq!(first.add(&batch(&ids, None)).unwrap().len(), ids.len());
+    assert_eq!(first.acknowledge(ids[ids.len() - 1]), Ok(None));
+    assert_eq!(first.finished_lines(), ids.len() as u64);
+    // Without a save: the end of the process's follow saves it.
+    drop(first);
+    let second = lines();
+    second.open("s");
+    assert_eq!(second.add(&batch(&ids, None)).unwrap().len(), 5);
+}
+
+#[test]
+fn the_state_waits_for_the_file_of_refused_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let lines = AckedLines::new(Some(SinkStateFile::open("stdout", &path).unwrap()));
+    lines.open("s");
+    lines.add(&batch(&["a"], Some("1"))).unwrap();
+    let refused = lines.acknowledge(r#"{"position":"a","refused":"too odd"}"#).unwrap().unwrap();
+    assert_eq!(lines.save_due(), None);
+    lines.save().unwrap();
+    assert!(!path.exists(), "a crash here would lose the item");
+    let mut letters = DeadLetterFile::beside(&path);
+    AckReader::new(lines, "c").keeper().keep(&[refused], Some(&mut letters));
+    assert!(std::fs::read_to_string(letters.path()).unwrap().contains("too odd"));
+    assert!(std::fs::read_to_string(&path).unwrap().contains("\"checkpoint\":1"));
+}
+
+/// State files keep them: another digest repeats what was finished.
+#[test]
+fn digests_are_those_of_earlier_versions() {
+    let SinkEvent::Change(mut change) = change("a", "1") else { unreachable!() };
+    let digests = |change: &Followed| change_digest(change).to_string();
+    assert_eq!(digests(&change), "7eac6fd3ae786c5e0dec86b03b07731e");
+    let plain = digests(&change);
+    change.item.content = Some(Content::new("text/plain", "longer"));
+    let with_content = digests(&change);
+    change.modified = Some(jiff::Timestamp::UNIX_EPOCH);
+    assert!(plain != with_content && with_content != digests(&change));
+    assert_eq!(reset_digest().to_string(), "01be30bb4a27765c37462e6bf2a0bf8b");
+    // Of an earlier version, or of another program: unknown, and no error.
+    let keys = ["0123456789abcdef0123456789abcdef".to_owned(), "?".to_owned()];
+    let mut progress = FollowProgress::resume(None, &keys);
+    assert_eq!(progress.give(change_digest(&change)), Some(1));
 }

@@ -67,6 +67,7 @@ macro_rules! conformance_tests {
             several_sources_share_the_destination,
             a_new_process_resumes_at_the_checkpoint,
             a_repeated_unit_takes_effect_once,
+            a_newer_version_at_one_position_is_kept,
             refused_items_are_set_aside,
             an_unavailable_destination_loses_nothing,
             huge_items_are_kept,

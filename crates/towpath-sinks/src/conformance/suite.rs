@@ -167,6 +167,18 @@ pub async fn a_repeated_unit_takes_effect_once(fixture: &mut impl SinkFixture) {
     .await;
 }
 
+/// The position of an entry of Atom or RSS is that of its document, which may have changed until a unit comes again.
+pub async fn a_newer_version_at_one_position_is_kept(fixture: &mut impl SinkFixture) {
+    let (older, newer) = (put("f", "a", "older", 1), put("f", "a", "a newer version", 1));
+    let mut model = Model::default();
+    let (mut writer, _) = writer(fixture, &["s"]).await;
+    // Killed within the unit.
+    writer.write(batch("s", vec![older.clone()], None)).await.unwrap();
+    drop(writer);
+    model.apply(&[older]);
+    apply(fixture, &mut model, vec![batch("s", vec![newer], Some(1))]).await;
+}
+
 pub async fn refused_items_are_set_aside(fixture: &mut impl SinkFixture) {
     let Some(poison) = fixture.poison() else { return };
     let (mut writer, notices) = writer(fixture, &["s"]).await;

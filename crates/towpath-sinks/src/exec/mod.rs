@@ -99,6 +99,7 @@ impl Sink for ExecSink {
             self.sent = Some(batch.events.clone());
         }
         let runner = self.start()?;
+        runner.save_if_due().await?;
         if is_waiting {
             // Without a state file of its own, the caller keeps the position when this returns.
             let waited = tokio::time::timeout(SILENCE, runner.finished()).await;

@@ -1,5 +1,6 @@
 //! The task that keeps a command running, feeds it and reads its acknowledgements.
 
+use std::io;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use towpath_client::sink::{AckReader, AckedLines, DeadLetterFile};
+use towpath_client::sink::{AckKeeper, AckReader, AckedLines, DeadLetterFile, RefusedLine};
 use towpath_client::{SinkBatch, SinkError};
 use towpath_proto::follow::Backoff;
 
@@ -44,14 +45,27 @@ impl CommandRunner {
 
     /// Queues the lines of a batch.
     pub(super) fn send(&self, batch: &SinkBatch) -> Result<(), SinkError> {
-        let lines = self.lines.add(batch).map_err(|error| {
-            SinkError::unavailable(format!("cannot write the state file of the command: {error}"))
-        })?;
+        let lines = self.lines.add(batch).map_err(|error| unsaved(&error))?;
         for line in lines {
             // The task ends only after `close`.
             let _ = self.queue.as_ref().map(|queue| queue.send(line));
         }
         Ok(())
+    }
+
+    /// Saves the state if that is due.
+    pub(super) async fn save_if_due(&self) -> Result<(), SinkError> {
+        match self.lines.save_due() {
+            Some(Duration::ZERO) => self.save().await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn save(&self) -> Result<(), SinkError> {
+        let lines = self.lines.clone();
+        let saved = tokio::task::spawn_blocking(move || lines.save()).await;
+        let saved = saved.map_err(|error| SinkError::unavailable(error.to_string()))?;
+        saved.map_err(|error| unsaved(&error))
     }
 
     /// Waits until all lines are acknowledged; an error if the command ends before.
@@ -71,8 +85,12 @@ impl CommandRunner {
         if !self.task.is_finished() {
             let _ = (&mut self.task).await;
         }
-        self.lines.save().map_err(|error| SinkError::unavailable(error.to_string()))
+        self.save().await
     }
+}
+
+fn unsaved(error: &io::Error) -> SinkError {
+    SinkError::unavailable(format!("cannot write the state file of the command: {error}"))
 }
 
 impl Drop for CommandRunner {
@@ -94,13 +112,13 @@ impl RestartLoop {
     async fn run(mut self) {
         let mut failures = 0;
         loop {
-            let before = self.lines.open_lines();
+            let before = self.lines.finished_lines();
             let Err(reason) = self.run_once().await else { return };
             if self.waiting.is_closed() && self.waiting.is_empty() && self.lines.open_lines() == 0 {
                 return;
             }
             // Acknowledged lines are progress: the command is not broken as such.
-            failures = if self.lines.open_lines() < before { 1 } else { failures + 1 };
+            failures = if self.lines.finished_lines() > before { 1 } else { failures + 1 };
             let wait = BACKOFF.wait(failures);
             tracing::warn!(reason, wait_seconds = wait.as_secs_f64(), "the command is started again");
             *self.failure.lock() = Some(reason);
@@ -178,17 +196,36 @@ async fn read_acks(
     name: String,
 ) {
     let mut output = BufReader::new(output);
-    let mut acks = AckReader::new(lines, name);
+    let mut acks = AckReader::new(lines.clone(), name);
     loop {
-        let taken = match output.fill_buf().await {
-            Ok([]) | Err(_) => break,
-            Ok(bytes) => {
+        let due = lines.save_due();
+        let (kept, length) = tokio::select! {
+            read = output.fill_buf() => match read {
+                Ok([]) | Err(_) => break,
                 // One write of the state for all acknowledgements that have arrived.
-                acks.take(bytes, refused.lock().as_mut());
-                bytes.len()
-            }
+                Ok(bytes) => (acks.read(bytes), bytes.len()),
+            },
+            // A consumer that falls silent must not leave its last acknowledgements unsaved.
+            () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => (Vec::new(), 0),
         };
-        output.consume(taken);
+        output.consume(length);
+        if !kept.is_empty() || lines.save_due() == Some(Duration::ZERO) {
+            blocking(acks.keeper(), kept, refused.clone(), AckKeeper::keep).await;
+        }
     }
-    acks.finish(refused.lock().as_mut());
+    let kept = acks.end();
+    blocking(acks.keeper(), kept, refused, AckKeeper::finish).await;
+}
+
+/// Writes a consumer's files in a thread for blocking work.
+async fn blocking(
+    keeper: AckKeeper,
+    kept: Vec<RefusedLine>,
+    refused: Arc<Mutex<Option<DeadLetterFile>>>,
+    write: fn(&AckKeeper, &[RefusedLine], Option<&mut DeadLetterFile>),
+) {
+    let written = tokio::task::spawn_blocking(move || write(&keeper, &kept, refused.lock().as_mut()));
+    if let Err(error) = written.await {
+        tracing::error!(%error, "cannot write the state file");
+    }
 }

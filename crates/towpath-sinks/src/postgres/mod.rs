@@ -25,10 +25,10 @@ use towpath_proto::follow::Followed;
 use self::connect::{PgConnection, connect};
 pub use self::destination::PostgresDestination;
 use self::failure::PgFailure;
-use self::plan::{BatchPlan, Repeats};
+use self::plan::BatchPlan;
 use self::schema::TableNames;
 use self::write::StoredPosition;
-use crate::tables::{KeepChanges, position};
+use crate::tables::{KeepChanges, Repeats, position};
 
 /// Timeout of a TCP connection to the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -225,7 +225,7 @@ async fn commit_batch(
     let stored = write::lock_position(&transaction, names, &batch.source).await?;
     if stored.commits == known.stored.commits + 1 && is_after(&stored, batch) {
         // The last attempt was kept, though its answer did not come.
-        known.repeats.take_all(&batch.events);
+        plan::take_all(&mut known.repeats, &batch.events);
         return Ok(KnownPosition { stored, ..known }.after(batch));
     }
     if stored != known.stored {
@@ -279,7 +279,7 @@ async fn write_events<'a>(
     let named =
         if resets.is_empty() { resets } else { write::with_items(transaction, names, &resets).await? };
     let mut plan = BatchPlan::new(events, items, &named, history).map_err(WriteFailure::Items)?;
-    plan.changes.retain(|change| !known.repeats.take(change));
+    plan.changes.retain(|change| !known.repeats.take(&change.line));
     let feeds: Vec<String> = plan.feeds.difference(&known.feeds).cloned().collect();
     if !feeds.is_empty() {
         write::claim_feeds(transaction, names, source, &feeds).await?;

@@ -9,7 +9,7 @@ use towpath_client::sink::{RefusedItem, SinkEvent};
 use towpath_proto::follow::Followed;
 use towpath_proto::{Content, Item, Op, patch};
 
-use crate::tables::{ItemRow, KeepChanges, position, repeat_key};
+use crate::tables::{ItemRow, KeepChanges, Repeats, position};
 
 /// Key of an item: feed and id.
 pub(super) type ItemKey = (String, String);
@@ -80,41 +80,13 @@ pub(super) struct ChangeValues {
     pub(super) line: String,
 }
 
-/// Rows of an unfinished unit that an earlier run wrote. They come again, and are not written twice.
-// Counted: a unit may hold two resets, which are equal.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Repeats(HashMap<u128, u32>);
-
-impl Repeats {
-    pub(super) fn add(&mut self, feed: &str, op: &str, id: &str, position: &str) {
-        *self.0.entry(repeat_key(feed, op, id, position)).or_default() += 1;
+/// Takes the rows of events out of those that come again.
+pub(super) fn take_all(repeats: &mut Repeats, events: &[SinkEvent]) {
+    if repeats.is_empty() {
+        return;
     }
-
-    /// Takes a row out. Returns false if it was not there.
-    pub(super) fn take(&mut self, row: &ChangeValues) -> bool {
-        // NULL and the empty text are one here, as in the query that loads these rows.
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        // Nearly always empty.
-        !self.0.is_empty() && self.take_key(&row.feed, row.op, &text(&row.id), &text(&row.position))
-    }
-
-    /// Takes the rows of events out.
-    pub(super) fn take_all(&mut self, events: &[SinkEvent]) {
-        if self.0.is_empty() {
-            return;
-        }
-        for event in events {
-            let (op, id, at) = match event.change() {
-                Some(change) => (change.op.as_str(), change.item.id.as_str(), position(change)),
-                None => (RESET, "", String::new()),
-            };
-            self.take_key(&event.feed(), op, id, &at);
-        }
-    }
-
-    fn take_key(&mut self, feed: &str, op: &str, id: &str, position: &str) -> bool {
-        let count = self.0.get_mut(&repeat_key(feed, op, id, position)).filter(|count| **count > 0);
-        count.map(|count| *count -= 1).is_some()
+    for event in events {
+        repeats.take(&line(event, event.change()));
     }
 }
 

@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Transaction};
+use towpath_client::sink::acks::LineDigest;
 use towpath_proto::{Author, Content, Item};
 
 use super::copy::{COPY_ROWS, copy_changes, copy_items};
 use super::failure::PgFailure;
-use super::plan::{BatchPlan, ChangeValues, ItemKey, ItemValues, Repeats};
+use super::plan::{BatchPlan, ChangeValues, ItemKey, ItemValues};
 use super::schema::TableNames;
+use crate::tables::Repeats;
 
 /// Columns of `items`.
 pub(super) const ITEM_COLUMNS: &str = "feed, id, title, url, summary, published, updated, authors, tags, \
@@ -61,7 +63,7 @@ pub(super) async fn load_repeats(
     start: i64,
 ) -> Result<Repeats, PgFailure> {
     let sql = format!(
-        "SELECT feed, op, coalesce(id, ''), coalesce(position, '') FROM {} \
+        "SELECT sha256(convert_to(change::text, 'UTF8')) FROM {} \
          WHERE n > $1 AND feed IN (SELECT feed FROM {} WHERE source = $2)",
         names.changes, names.feeds
     );
@@ -69,7 +71,7 @@ pub(super) async fn load_repeats(
     // By number, and of this source's feeds only: other sources may have written rows since.
     let rows = transaction.query_typed(&sql, &parameters).await.map_err(PgFailure::from)?;
     let mut repeats = Repeats::default();
-    rows.iter().for_each(|row| repeats.add(row.get(0), row.get(1), row.get(2), row.get(3)));
+    rows.iter().for_each(|row| repeats.add(LineDigest::of_hash(row.get(0))));
     Ok(repeats)
 }
 

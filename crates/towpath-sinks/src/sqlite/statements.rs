@@ -13,6 +13,7 @@ pub(super) struct Statements {
     pub(super) feed_source: String,
     pub(super) feeds: String,
     pub(super) clear: String,
+    pub(super) has_items: String,
     pub(super) position: String,
     pub(super) open: String,
     pub(super) unfinished: String,
@@ -43,6 +44,7 @@ impl Statements {
             feed_source: sql("SELECT source FROM {p}feeds WHERE feed = ?1"),
             feeds: sql("SELECT feed FROM {p}feeds WHERE source = ?1"),
             clear: sql("DELETE FROM {p}items WHERE feed = ?1"),
+            has_items: sql("SELECT 1 FROM {p}items WHERE feed = ?1"),
             position: sql("INSERT INTO {p}positions (source, checkpoint, unit_start, commits, updated)
                  VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (source) DO UPDATE SET
                  checkpoint = coalesce(excluded.checkpoint, checkpoint),
@@ -51,7 +53,7 @@ impl Statements {
                  commits = excluded.commits, updated = excluded.updated
                  WHERE commits = excluded.commits - 1"),
             open: sql("SELECT checkpoint, unit_start, commits FROM {p}positions WHERE source = ?1"),
-            unfinished: sql("SELECT feed, op, id, position FROM {p}changes
+            unfinished: sql("SELECT change FROM {p}changes
                  WHERE n > ?1 AND feed IN (SELECT feed FROM {p}feeds WHERE source = ?2)"),
             // AUTOINCREMENT: numbers of removed changes are not used again.
             last: "SELECT seq FROM sqlite_sequence WHERE name = ?1".into(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 use towpath_client::sink::RefusedItem;
+use towpath_client::sink::acks::LineDigest;
 use towpath_client::{SinkBatch, SinkError, SinkEvent};
 use towpath_proto::follow::Followed;
 
@@ -16,7 +17,7 @@ use super::error::{classify, is_about_row};
 use super::schema::prepare;
 use super::statements::Statements;
 use super::writer::BatchWriter;
-use crate::tables::{KeepChanges, TableOptions, position, repeat_key};
+use crate::tables::{KeepChanges, Repeats, TableOptions, position};
 
 /// Time that a statement waits for another program's lock before the batch is tried again.
 const BUSY: Duration = Duration::from_secs(5);
@@ -45,7 +46,7 @@ pub(super) struct OpenSource {
     /// Number of transactions so far, to see that another process writes for the same source.
     pub(super) commits: i64,
     /// Changes of an unfinished unit that an earlier run applied. They come again.
-    pub(super) repeats: HashMap<u128, u32>,
+    pub(super) repeats: Repeats,
     /// True if the last batch had no checkpoint.
     pub(super) is_unit_open: bool,
     /// Feeds that are known to be this source's.
@@ -103,9 +104,7 @@ impl SqliteStore {
             let mut statement = self.connection.prepare_cached(&self.sql.unfinished)?;
             let mut rows = statement.query(params![unit_start, source])?;
             while let Some(row) = rows.next()? {
-                let text = |column| row.get::<_, Option<String>>(column).map(Option::unwrap_or_default);
-                let key = repeat_key(&text(0)?, &text(1)?, &text(2)?, &text(3)?);
-                *open.repeats.entry(key).or_default() += 1;
+                open.repeats.add(LineDigest::of_line(row.get_ref(0)?.as_bytes()?));
             }
         }
         self.sources.insert(source.to_owned(), open);
@@ -131,7 +130,7 @@ impl SqliteStore {
             open.commits += 1;
             open.is_unit_open = batch.checkpoint.is_none();
             if batch.checkpoint.is_some() {
-                open.repeats = HashMap::new();
+                open.repeats = Repeats::default();
             }
         } else {
             // Rolled back: what was seen in the transaction is not known any more.

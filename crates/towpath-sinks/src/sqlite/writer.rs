@@ -9,7 +9,7 @@ use towpath_proto::{Content, Item, Op};
 use super::error::is_about_row;
 use super::statements::Statements;
 use super::store::{ApplyError, OpenSource};
-use crate::tables::{ItemRow, TableOptions, position, repeat_key};
+use crate::tables::{ItemRow, TableOptions, position};
 use crate::whole::whole;
 
 /// Writer of one batch, inside of its transaction.
@@ -161,25 +161,19 @@ impl<'a> BatchWriter<'a> {
     }
 
     fn has_items(&self, feed: &str) -> rusqlite::Result<bool> {
-        let sql = self.sql.clear.replacen("DELETE", "SELECT 1", 1);
-        self.transaction.prepare_cached(&sql)?.exists([feed])
+        self.transaction.prepare_cached(&self.sql.has_items)?.exists([feed])
     }
 
     /// Appends the event to the history, unless an earlier run did.
     fn write_change(&mut self, columns: &EventColumns, event: &SinkEvent) -> rusqlite::Result<()> {
         let Some(statement) = &mut self.change else { return Ok(()) };
         let EventColumns { feed, position, modified } = columns;
-        let change = event.change();
-        let (op, id) = change.map_or(("reset", ""), |change| (change.op.as_str(), change.item.id.as_str()));
-        if !self.open.repeats.is_empty() {
-            let key = repeat_key(feed, op, id, position.as_deref().unwrap_or_default());
-            // Counted: a unit may hold two resets, which are equal.
-            if let Some(count) = self.open.repeats.get_mut(&key).filter(|count| **count > 0) {
-                *count -= 1;
-                return Ok(());
-            }
-        }
         let line = String::from_utf8(event.to_json()).unwrap_or_default();
+        if self.open.repeats.take(&line) {
+            return Ok(());
+        }
+        let change = event.change();
+        let op = change.map_or("reset", |change| change.op.as_str());
         let id = change.map(|change| change.item.id.as_str());
         statement.execute(params![feed, op, id, position, modified, self.recorded, line])?;
         Ok(())

@@ -14,12 +14,15 @@
 
 mod version;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use towpath_client::sink::acks::LineDigest;
+use towpath_proto::duration::parse_duration;
 use towpath_proto::follow::Followed;
 use towpath_proto::{Content, Item};
 
-use crate::query::{Query, parse_duration};
+use crate::query::Query;
 
 pub use version::VERSION;
 pub(crate) use version::{VersionError, assert_complete, steps_from};
@@ -93,8 +96,8 @@ impl TableOptions {
             None | Some("all" | "on") => KeepChanges::All,
             Some("off") => KeepChanges::Off,
             Some(time) => match parse_duration(time) {
-                Some(time) => KeepChanges::For(time),
-                None => {
+                Ok(time) if !time.is_zero() => KeepChanges::For(time),
+                _ => {
                     return Err(format!("changes={time}: expected all, off, or a time such as changes=30d"));
                 }
             },
@@ -165,16 +168,50 @@ pub fn position(change: &Followed) -> String {
     towpath_client::redact::credentials(&change.position)
 }
 
-/// Digest of what is equal when a change is sent again: feed, operation, id and position.
+/// Rows of an unfinished unit that an earlier run wrote. They come again, and are not written twice.
 ///
-/// A unit that a crash cut off before its checkpoint is sent again. Its changes are recognised by this.
-pub fn repeat_key(feed: &str, op: &str, id: &str, position: &str) -> u128 {
-    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-    // 128 bits: among a billion changes an accidental match is out of the question.
-    let [high, low] = [0u8, 1].map(|seed| {
-        let mut hasher = DefaultHasher::new();
-        (seed, feed, op, id, position).hash(&mut hasher);
-        hasher.finish()
-    });
-    u128::from(high) << 64 | u128::from(low)
+/// Recognised by the line: one position may have another version of an item the next time, if it is that of a document. A
+/// later program that writes the line otherwise repeats the row. Counted, because a unit may hold two resets, which are
+/// equal.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Repeats(HashMap<LineDigest, u32>);
+
+impl Repeats {
+    /// Adds a row that is there.
+    pub(crate) fn add(&mut self, line: LineDigest) {
+        *self.0.entry(line).or_default() += 1;
+    }
+
+    /// Takes a row out. Returns false if it was not there.
+    pub(crate) fn take(&mut self, line: &str) -> bool {
+        // Nearly always empty.
+        if self.0.is_empty() {
+            return false;
+        }
+        let count = self.0.get_mut(&LineDigest::of_line(line.as_bytes())).filter(|count| **count > 0);
+        count.map(|count| *count -= 1).is_some()
+    }
+
+    /// Returns true if nothing comes again.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_kept_for_a_time() {
+        let changes = |text: &str| TableOptions::take(&mut Query::parse(text)).map(|options| options.changes);
+        for (text, seconds) in
+            [("changes=30d", 2_592_000), ("changes=1h 30m", 5400), ("changes=1h%2030m", 5400)]
+        {
+            assert_eq!(changes(text), Ok(KeepChanges::For(Duration::from_secs(seconds))), "{text}");
+        }
+        for bad in ["changes=0s", "changes=-1s", "changes=1", "changes=soon"] {
+            assert!(changes(bad).unwrap_err().contains("a time such as changes=30d"), "{bad}");
+        }
+    }
 }
