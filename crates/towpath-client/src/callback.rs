@@ -128,7 +128,7 @@ pub struct CallbackResponse {
     pub status: u16,
     /// The wait that `Retry-After` asks for.
     pub retry_after: Option<Duration>,
-    /// The `Location` of a redirect, which is not followed.
+    /// The `Location` of a redirect, which is not followed. Redacted, for messages: it may lack what its address needs.
     pub location: Option<String>,
     /// The body, up to 16 KiB of it.
     pub body: Bytes,

@@ -35,7 +35,7 @@ impl LossDice {
     }
 }
 
-/// SimulatedClock publisher of many Smart Feeds, with its clock.
+/// Simulated publisher of many Smart Feeds, with its clock.
 struct SimulatedPublisher {
     now: Timestamp,
     /// Seconds between two updates, up to `until`.

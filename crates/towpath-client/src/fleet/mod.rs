@@ -68,7 +68,7 @@ pub struct FleetOptions {
     pub limits: ReadLimits,
     /// Folder for large contents: see [`FollowerConfig`](crate::FollowerConfig). The feeds share it.
     pub large_folder: Option<String>,
-    /// DriverClock of the schedule.
+    /// Clock of the schedule.
     pub clock: Arc<dyn DriverClock>,
 }
 
