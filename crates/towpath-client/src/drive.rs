@@ -215,7 +215,8 @@ async fn run<F: Follower + ?Sized, O: Output>(
         is_failing &= !requests.send(follower);
         // Polling for requests may have produced events as well.
         take_events(&mut batch, requests, follower, &mut calls).await?;
-        if follower.is_finished() || batch.abandoned {
+        // A stop may leave events in the follower, which is fed nothing more then.
+        if follower.is_finished() || batch.abandoned || *stop.borrow() {
             break;
         }
         let due = batch.due();

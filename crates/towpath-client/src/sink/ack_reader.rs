@@ -104,16 +104,16 @@ impl AckKeeper {
     /// Names refused items and keeps them, and saves the state if that is due.
     pub fn keep(&self, refused: &[RefusedLine], file: Option<&mut DeadLetterFile>) {
         self.append(refused, file);
-        self.told(self.lines.save_if_due());
+        self.log_failure(self.lines.save_if_due());
     }
 
     /// As [`keep`](Self::keep), and saves the state in any case.
     pub fn finish(&self, refused: &[RefusedLine], file: Option<&mut DeadLetterFile>) {
         self.append(refused, file);
-        self.told(self.lines.save());
+        self.log_failure(self.lines.save());
     }
 
-    /// Their batch was applied long ago, so the writer cannot keep them.
+    /// Names refused items and appends them to the file. Their batch was applied long ago, so the writer cannot.
     fn append(&self, refused: &[RefusedLine], mut file: Option<&mut DeadLetterFile>) {
         for (source, event, reason) in refused {
             let (feed, id) = (event.feed(), event.change().map_or("", |change| &change.item.id));
@@ -128,7 +128,7 @@ impl AckKeeper {
         self.lines.kept(refused.len());
     }
 
-    fn told(&self, saved: io::Result<()>) {
+    fn log_failure(&self, saved: io::Result<()>) {
         if let Err(error) = saved {
             tracing::error!(sink = %self.name, %error, "cannot write the state file");
         }
