@@ -41,7 +41,10 @@ pub mod conformance;
 pub mod embedded;
 mod error;
 pub mod lease;
+mod log;
 pub mod memory;
+mod status;
+mod table;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,214 +52,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
-use towpath_proto::change::{Change, NewChange, Op, Seq};
+use towpath_proto::change::{Change, NewChange, Seq};
 use towpath_proto::diff::KnownItems;
 use towpath_proto::feed_id::FeedId;
 
 use crate::embedded::copy::StoreCopy;
 pub use crate::error::{AppendError, LeaseError, OpenError, ReadError, ReadTarget, ReplicaError, WriteError};
-
-/// The end of a feed's log, and counts of its items.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogHead {
-    /// Position of the last change; zero for a feed without changes.
-    pub seq: Seq,
-    /// Time of the last change; the Unix epoch for a feed without changes.
-    pub modified: Timestamp,
-    /// Number of ids in the feed, tombstones included.
-    pub items: u64,
-    /// Number of ids that are not deleted.
-    pub live: u64,
-    /// Position up to which the log is no longer whole: old versions and deletions were let go, and live items stay. Zero
-    /// for a whole log.
-    pub horizon: Seq,
-}
-
-impl LogHead {
-    /// Head of a feed without changes.
-    pub const EMPTY: Self = Self { seq: 0, modified: Timestamp::UNIX_EPOCH, items: 0, live: 0, horizon: 0 };
-}
-
-/// Entry of the list of all feeds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FeedSummary {
-    /// Name of the feed.
-    pub feed: FeedId,
-    /// Head of its log.
-    pub head: LogHead,
-    /// Time of the last append here, by the store's clock. For a mirrored feed this is later than
-    /// [`LogHead::modified`], which is the publisher's.
-    pub appended: Timestamp,
-}
-
-/// Compare half of a compare-and-append.
-///
-/// ```
-/// # use towpath_store::Expected;
-/// // Appends only if the log still ends at position 41.
-/// let expected = Expected::Last(41);
-/// # let _ = expected;
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expected {
-    /// Append at whatever position the log ends.
-    Any,
-    /// Append only if the log ends at this position.
-    Last(Seq),
-    /// Append only if the item of the batch's first change has its latest version at this position; with `None`, only
-    /// if there is no such item, or it is deleted. An empty batch has no item, so its condition holds.
-    Version(Option<Seq>),
-}
-
-/// Order of a feed's items, as opposed to its log: each id occurs once, at its latest version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ItemOrder {
-    /// By position of the first version: items keep their position.
-    Created,
-    /// By position of the latest version: a changed item moves to the end.
-    Modified,
-}
-
-/// Range of positions along an [`ItemOrder`], and the direction to read it in.
-///
-/// Positions are positions of the log: of the first version for [`ItemOrder::Created`], of the latest version
-/// for [`ItemOrder::Modified`].
-///
-/// ```
-/// # use towpath_store::SeqRange;
-/// // The newest items first, from the one before position 100.
-/// let range = SeqRange { before: Some(100), descending: true, ..SeqRange::default() };
-/// # assert_eq!(range.after, None);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SeqRange {
-    /// Exclusive lower bound.
-    pub after: Option<Seq>,
-    /// Exclusive upper bound.
-    pub before: Option<Seq>,
-    /// Read from the upper end towards the lower one.
-    pub descending: bool,
-}
-
-/// Upper bound of one read. A read returns at least one change where there is one.
-///
-/// ```
-/// # use towpath_store::ReadLimit;
-/// assert_eq!(ReadLimit::items(500).items, 500);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadLimit {
-    /// Number of changes.
-    pub items: usize,
-    /// Approximate bytes of stored records.
-    pub bytes: usize,
-}
-
-impl ReadLimit {
-    /// Limit of a number of changes, and of 64 MiB together.
-    pub fn items(items: usize) -> Self {
-        // A bound for memory: records can be up to 1 GiB.
-        Self { items, bytes: 64 << 20 }
-    }
-}
-
-/// Table beside the logs. Keys are arbitrary bytes, ordered bytewise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Table {
-    /// State of each source: validators, errors, schedule.
-    Sources,
-    /// State and indexes of document chains: DiffDelta's cursors, snapshot lists.
-    Chains,
-    /// Whole immutable documents: archives, snapshots.
-    Documents,
-    /// Push subscriptions.
-    Subscriptions,
-    /// Leases of the roles that one node at a time may hold.
-    Leases,
-}
-
-impl Table {
-    /// Name of the table in errors and logs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sources => "sources",
-            Self::Chains => "chains",
-            Self::Documents => "documents",
-            Self::Subscriptions => "subscriptions",
-            Self::Leases => "leases",
-        }
-    }
-}
-
-/// Write of one key of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TableWrite {
-    /// The table.
-    pub table: Table,
-    /// The key.
-    pub key: Vec<u8>,
-    /// The new value; `None` removes the key.
-    pub value: Option<Bytes>,
-}
-
-/// Condition of a batch of table writes: the row must have this value when the batch is applied.
-///
-/// ```
-/// # use towpath_store::{Precondition, Table};
-/// // The batch creates the row: it must not exist yet.
-/// let absent = Precondition { table: Table::Chains, key: b"orders".to_vec(), value: None };
-/// # let _ = absent;
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Precondition {
-    /// The table.
-    pub table: Table,
-    /// The key.
-    pub key: Vec<u8>,
-    /// The expected value; `None` expects no row.
-    pub value: Option<Bytes>,
-}
-
-/// Result of an append.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Appended {
-    /// Position of the batch's first change; for an empty batch, the position that the next change will have.
-    pub first: Seq,
-    /// Head of the feed after the append. `head.seq` is the position of the batch's last change.
-    pub head: LogHead,
-    /// Changes of the batch by operation.
-    pub ops: OpCounts,
-}
-
-/// Numbers of changes by operation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct OpCounts {
-    /// New and replaced items.
-    pub puts: u64,
-    /// Changed items.
-    pub patches: u64,
-    /// Deleted items.
-    pub deletes: u64,
-}
-
-impl OpCounts {
-    /// Counts a change.
-    pub fn add(&mut self, op: Op) {
-        *match op {
-            Op::Put => &mut self.puts,
-            Op::Patch => &mut self.patches,
-            Op::Delete => &mut self.deletes,
-        } += 1;
-    }
-}
-
-impl FromIterator<Op> for OpCounts {
-    fn from_iter<I: IntoIterator<Item = Op>>(ops: I) -> Self {
-        let mut counts = Self::default();
-        ops.into_iter().for_each(|op| counts.add(op));
-        counts
-    }
-}
+pub use crate::log::{Appended, Expected, FeedSummary, ItemOrder, LogHead, OpCounts, ReadLimit, SeqRange};
+pub use crate::status::{
+    LogSnapshot, LogStatus, LogUpkeepError, ReplicaStatus, StoreDamage, StoreFailure, StoreStats,
+};
+pub use crate::table::{Precondition, Table, TableWrite};
 
 /// Hook that runs after an append is durable and readable, and before it is acknowledged.
 ///
@@ -268,85 +74,6 @@ pub type AppendHook = Arc<dyn Fn(&FeedId, &Appended) + Send + Sync>;
 /// Several writes to one key that are applied together cause one call. It runs on the store's own thread: it
 /// must be short and never block.
 pub type TableHook = Arc<dyn Fn(Table, &[u8]) + Send + Sync>;
-
-/// Lag of a replica behind the log that it applies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReplicaStatus {
-    /// Last time, by this node's clock, at which the replica had the whole log; `None` if not since it was opened.
-    pub current_at: Option<Timestamp>,
-    /// Known reason why it is not current now.
-    pub problem: Option<String>,
-}
-
-/// State of the log that a replica applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogStatus {
-    /// Sequence number of the oldest message that the log still has.
-    pub first: u64,
-    /// Sequence number of the newest message.
-    pub last: u64,
-    /// Number of messages.
-    pub messages: u64,
-    /// Size of the messages, in bytes.
-    pub bytes: u64,
-    /// Sequence number up to which this node has applied the log.
-    pub applied: u64,
-    /// Feature level of the cluster.
-    pub level: u8,
-    /// Highest feature level that this node supports.
-    pub supported_level: u8,
-    /// Last snapshot, from which new nodes begin.
-    pub snapshot: Option<LogSnapshot>,
-}
-
-/// Snapshot of a replica.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogSnapshot {
-    /// Sequence number of the last message that it covers.
-    pub sequence: u64,
-    /// Time at which it was begun.
-    pub made: Timestamp,
-}
-
-/// Failure of the log's upkeep. The next pass tries again.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct LogUpkeepError(pub String);
-
-/// Reason why nothing can be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreFailure {
-    /// Error of the write or the flush that failed, or the free space.
-    pub reason: String,
-    /// The store does not recover by itself: the process has to be restarted.
-    pub is_final: bool,
-    /// The disk is full. Writes go on by themselves once there is space.
-    pub is_full: bool,
-}
-
-/// Damaged data that reads have met since the store was opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreDamage {
-    /// Number of reads that failed for it.
-    pub reads: u64,
-    /// Error of the first one, with the folder.
-    pub first: String,
-}
-
-/// Commits since the store was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StoreStats {
-    /// Groups of requests, each with one sync.
-    pub groups: u64,
-    /// Appends and writes in these groups.
-    pub requests: u64,
-    /// Time of writing and syncing.
-    pub commit_time: std::time::Duration,
-    /// Groups that could not be written.
-    pub errors: u64,
-    /// Size of the store on disk in bytes.
-    pub bytes: u64,
-}
 
 /// Wall clock. It may jump backwards; times of a log never do.
 pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
