@@ -16,8 +16,9 @@ use crate::engine::roles::Lease;
 use crate::engine::work::{blocking, share_thread};
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::documents::{self, archive_path};
+use crate::protocols::diffdelta::global_included::IncludedDifference;
 use crate::protocols::diffdelta::global_stored::{
-    CarriedLatest, KEY, StoredGlobal, damaged, stored, table_of,
+    CarriedLatest, KEY, LoadedGlobal, StoredGlobal, damaged, stored, table_of,
 };
 use crate::protocols::diffdelta::site::{site, source as source_of};
 use crate::protocols::diffdelta::stored::{StoredChain, snapshot_index, snapshot_writes};
@@ -51,15 +52,26 @@ struct GlobalState {
     pending: PendingDeltas,
     /// True if a source ran since the last document.
     dirty: bool,
-    /// Stored bytes of this state with their table, and the lease under which it is written.
+    /// Stored row of this state with its table, and the lease under which it is written.
     stored: Option<(Table, Bytes)>,
     lease: Option<Lease>,
+    /// Difference of the included snapshots from their stored list. Unused in a cluster, which stores them whole.
+    difference: IncludedDifference,
+    /// Bytes that were written since the last call of [`GlobalFeed::run`].
+    written: u64,
 }
 
 impl GlobalState {
     /// Returns the number of a source's snapshots that are published or pending.
     fn known_snapshots(&self, source: &FeedId) -> u64 {
         self.sources.get(source).map_or(0, |known| known.snapshots)
+    }
+
+    /// Notes for the next write which sources the new chain includes otherwise than the current one.
+    fn note_included(&mut self, engine: &Engine, new: &GlobalChain) {
+        if !engine.is_shared() {
+            self.difference.add(&self.global.included, &new.included);
+        }
     }
 }
 
@@ -185,15 +197,17 @@ impl GlobalFeed {
     }
 
     /// Publishes the next document: a mint if sources minted, else a carry. Does nothing if no source ran.
-    pub(crate) async fn run(&self, engine: &Arc<Engine>) -> Result<(), StoreError> {
+    ///
+    /// Returns the number of bytes that were written since the last call.
+    pub(crate) async fn run(&self, engine: &Arc<Engine>) -> Result<u64, StoreError> {
         let mut state = self.state.lock().await;
         if !state.loaded {
             load(engine, &mut state).await?;
         }
-        if !state.dirty || state.sources.is_empty() {
-            return Ok(());
+        if state.dirty && !state.sources.is_empty() {
+            make_next(engine, &mut state).await?;
         }
-        make_next(engine, &mut state).await
+        Ok(std::mem::take(&mut state.written))
     }
 }
 
@@ -204,10 +218,11 @@ async fn load(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<(), Store
     // Mints after those that the global feed includes are read again below.
     state.sources = Arc::default();
     state.stored = None;
-    if let Some((kept, snapshot, bytes)) = stored(store).await? {
-        state.snapshot = snapshot;
+    state.difference = IncludedDifference::default();
+    if let Some(LoadedGlobal { state: kept, snapshot, row, difference }) = stored(store).await? {
+        (state.snapshot, state.difference) = (snapshot, difference);
         state.minted = kept.carried.map_or_else(|| kept.global.chain.clone(), |carried| carried.minted);
-        (state.global, state.path, state.stored) = (kept.global, kept.path, Some(bytes));
+        (state.global, state.path, state.stored) = (kept.global, kept.path, Some(row));
     }
     let mut chains = Vec::new();
     for feed in engine.feeds().into_iter().filter(|feed| feed.is_listed()) {
@@ -351,9 +366,10 @@ async fn mint(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<Published
     if let Some(snapshot) = &published.snapshot {
         let head = String::from_utf8_lossy(&published.head).into_owned();
         let kept = StoredGlobal { global: global.clone(), path: snapshot.path.clone(), carried: None, head };
-        let (writes, conditions) = snapshot_writes(GLOBAL, &published);
-        write(engine, state, &kept, writes, conditions).await?;
-        state.path = kept.path;
+        // If the write fails, `make_next` has the difference read again as well.
+        state.note_included(engine, &global);
+        write(engine, state, kept, snapshot_writes(GLOBAL, &published)).await?;
+        state.path.clone_from(&snapshot.path);
         engine.metrics.mints.inc();
     }
     state.minted = published.chain.clone();
@@ -367,12 +383,9 @@ async fn mint(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<Published
 async fn write(
     engine: &Engine,
     state: &mut GlobalState,
-    kept: &StoredGlobal,
-    mut writes: Vec<TableWrite>,
-    mut conditions: Vec<Precondition>,
+    kept: StoredGlobal,
+    (mut writes, mut conditions): (Vec<TableWrite>, Vec<Precondition>),
 ) -> Result<(), StoreError> {
-    let value = serde_json::to_vec(kept).map_err(|e| StoreError::Encode(e.to_string()))?;
-    let value = Bytes::from(value);
     let table = table_of(engine);
     let (last_table, last) = state.stored.clone().unzip();
     let last_table = last_table.unwrap_or(table);
@@ -382,9 +395,14 @@ async fn write(
     if last_table != table {
         writes.push(TableWrite { table: last_table, key: KEY.to_vec(), value: None });
     }
-    writes.push(TableWrite { table, key: KEY.to_vec(), value: Some(value.clone()) });
+    let (rows, has_list) = kept.writes(table, &state.difference)?;
+    let row = rows.last().and_then(|row| row.value.clone());
+    writes.extend(rows);
+    let bytes: usize = writes.iter().filter_map(|write| write.value.as_ref()).map(Bytes::len).sum();
     engine.store.write(writes, conditions).await?;
-    state.stored = Some((table, value));
+    state.difference.on_written(has_list);
+    state.written += bytes as u64;
+    state.stored = row.map(|row| (table, row));
     Ok(())
 }
 
@@ -399,8 +417,9 @@ async fn carry(engine: &Arc<Engine>, state: &mut GlobalState) -> Result<Publishe
         let carried = CarriedLatest::new(state.minted.clone(), &state.snapshot, &published.latest);
         let (global, path) = (global.clone(), state.path.clone());
         let kept = StoredGlobal { global, path, carried: Some(carried), head };
-        write(engine, state, &kept, Vec::new(), Vec::new()).await?;
+        write(engine, state, kept, (Vec::new(), Vec::new())).await?;
     }
+    state.note_included(engine, &global);
     state.global = global;
     Ok(published)
 }

@@ -1,23 +1,76 @@
 //! Stored state of the global feed: its form, its place, and its reading.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use towpath_proto::diffdelta::global::GlobalChain;
 use towpath_proto::diffdelta::publish::DocumentChain;
-use towpath_store::{Store, Table};
+use towpath_store::{Store, Table, TableWrite};
 
 use crate::engine::Engine;
+use crate::protocols::diffdelta::global_included::{
+    Included, IncludedChanges, IncludedDifference, with_changes,
+};
 use crate::store_error::StoreError;
 
-/// Stored state, written with each mint. In a cluster each carry is written as well, so that every node serves it.
-#[derive(Serialize, Deserialize)]
+/// State of the global feed as it is stored.
 pub(super) struct StoredGlobal {
     pub(super) global: GlobalChain,
+    /// Path of the last snapshot.
     pub(super) path: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) carried: Option<CarriedLatest>,
-    #[serde(default)]
     pub(super) head: String,
+}
+
+/// Row of the state, written with each mint. In a cluster each carry is written as well, so that every node serves it.
+#[derive(Serialize, Deserialize)]
+struct StateRow {
+    /// State with all sources: that of a cluster, whose nodes may be of earlier versions, and that of these versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    global: Option<GlobalChain>,
+    /// Chain without the sources, which are in a row of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    chain: Option<DocumentChain>,
+    /// Changes since that row was written.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    changed: IncludedChanges,
+    path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    carried: Option<CarriedLatest>,
+    #[serde(default)]
+    head: String,
+}
+
+impl StoredGlobal {
+    /// Returns the writes that store it, the row of the state last, and true if they write the list of all sources.
+    pub(super) fn writes(
+        self,
+        table: Table,
+        difference: &IncludedDifference,
+    ) -> Result<(Vec<TableWrite>, bool), StoreError> {
+        let Self { global, path, carried, head } = self;
+        let write = |table, key: &[u8], value| TableWrite { table, key: key.to_vec(), value: Some(value) };
+        if table == Table::Chains {
+            let row =
+                StateRow { global: Some(global), chain: None, changed: BTreeMap::new(), path, carried, head };
+            return Ok((vec![write(table, KEY, encoded(&row)?)], false));
+        }
+        let GlobalChain { chain, included } = global;
+        let has_list = difference.is_list_due(included.len());
+        let mut writes = Vec::new();
+        if has_list {
+            writes.push(write(table, LIST_KEY, encoded(&included)?));
+        }
+        let changed = if has_list { BTreeMap::new() } else { difference.changes().clone() };
+        let row = StateRow { global: None, chain: Some(chain), changed, path, carried, head };
+        writes.push(write(table, KEY, encoded(&row)?));
+        Ok((writes, has_list))
+    }
+}
+
+fn encoded(row: &impl Serialize) -> Result<Bytes, StoreError> {
+    serde_json::to_vec(row).map(Bytes::from).map_err(|e| StoreError::Encode(e.to_string()))
 }
 
 /// `latest.json` as it was carried: the buckets are those of the snapshot, and stand at the ends of both.
@@ -49,11 +102,13 @@ impl CarriedLatest {
 
 // No feed can have the name `_global`, so the key is free.
 pub(super) const KEY: &[u8] = b"diffdelta/_global/chain";
+/// Key of the list of all sources.
+const LIST_KEY: &[u8] = b"diffdelta/_global/included";
 
 /// Returns the table in which the state is written.
 ///
-/// It names every source. With 100,000 of them it has 11 MB, which an embedded store would read and check for each look
-/// at a row that sorts just before it: only of documents it keeps large values apart. Nodes of a cluster may be of
+/// Its list names every source. With 100,000 of them it has 11 MB, which an embedded store would read and check for each
+/// look at a row that sorts just before it: only of documents it keeps large values apart. Nodes of a cluster may be of
 /// versions that look for the state among the chains.
 pub(super) fn table_of(engine: &Engine) -> Table {
     if engine.is_shared() { Table::Chains } else { Table::Documents }
@@ -70,33 +125,60 @@ async fn stored_bytes(store: &dyn Store) -> Result<Option<(Table, Bytes)>, Store
     Ok(None)
 }
 
-/// Reads the stored state of the global feed, its last snapshot, and its own bytes with their table.
-pub(super) async fn stored(
-    store: &dyn Store,
-) -> Result<Option<(StoredGlobal, Bytes, (Table, Bytes))>, StoreError> {
+/// State as it was read, with what the next write needs.
+pub(super) struct LoadedGlobal {
+    pub(super) state: StoredGlobal,
+    pub(super) snapshot: Bytes,
+    /// Bytes of the state's row, with its table.
+    pub(super) row: (Table, Bytes),
+    pub(super) difference: IncludedDifference,
+}
+
+/// Reads the stored state of the global feed, and its last snapshot.
+pub(super) async fn stored(store: &dyn Store) -> Result<Option<LoadedGlobal>, StoreError> {
     let Some((table, bytes)) = stored_bytes(store).await? else { return Ok(None) };
-    let kept: StoredGlobal = serde_json::from_slice(&bytes).map_err(|e| damaged(&e))?;
-    // Carried before anything was minted.
-    if kept.path.is_empty() {
-        return Ok(Some((kept, Bytes::new(), (table, bytes))));
-    }
-    let snapshot = store.get(Table::Documents, kept.path.as_bytes()).await?;
-    let snapshot = snapshot.ok_or_else(|| damaged(&format_args!("{} is missing", kept.path)))?;
-    Ok(Some((kept, snapshot, (table, bytes))))
+    let row: StateRow = serde_json::from_slice(&bytes).map_err(|e| damaged(&e))?;
+    let StateRow { global, chain, changed, path, carried, head } = row;
+    let (global, difference) = match (global, chain) {
+        (Some(global), _) => (global, IncludedDifference::default()),
+        (None, Some(chain)) => {
+            let included = with_changes(stored_list(store).await?, &changed);
+            (GlobalChain { chain, included }, IncludedDifference::stored(changed))
+        }
+        (None, None) => return Err(damaged(&"its state has no chain")),
+    };
+    // Without a path it was carried before anything was minted.
+    let snapshot = if path.is_empty() { Bytes::new() } else { stored_snapshot(store, &path).await? };
+    let state = StoredGlobal { global, path, carried, head };
+    Ok(Some(LoadedGlobal { state, snapshot, row: (table, bytes), difference }))
+}
+
+async fn stored_list(store: &dyn Store) -> Result<Included, StoreError> {
+    // Written with the first state that has none itself, so a missing one is damage.
+    let list = store.get(Table::Documents, LIST_KEY).await?;
+    let list = list.ok_or_else(|| damaged(&"the list of its sources is missing"))?;
+    serde_json::from_slice(&list).map_err(|e| damaged(&format_args!("the list of its sources: {e}")))
+}
+
+async fn stored_snapshot(store: &dyn Store, path: &str) -> Result<Bytes, StoreError> {
+    let snapshot = store.get(Table::Documents, path.as_bytes()).await?;
+    snapshot.ok_or_else(|| damaged(&format_args!("{path} is missing")))
 }
 
 /// Returns the chain as it is stored.
 pub(super) async fn stored_chain(store: &dyn Store) -> Result<Option<DocumentChain>, StoreError> {
-    Ok(stored(store).await?.map(|(kept, ..)| kept.global.chain))
+    Ok(stored(store).await?.map(|loaded| loaded.state.global.chain))
 }
 
 /// The chain, `head.json` and `latest.json` as the node that makes them stored them.
 pub(super) async fn load_shared(
     engine: &Engine,
 ) -> Result<Option<(DocumentChain, Bytes, Bytes)>, StoreError> {
-    let Some((kept, snapshot, _)) = stored(engine.store.as_ref()).await? else { return Ok(None) };
-    let latest = kept.carried.map_or(snapshot.clone(), |carried| carried.latest(&snapshot));
-    Ok(Some((kept.global.chain, kept.head.into(), latest)))
+    let Some(LoadedGlobal { state, snapshot, .. }) = stored(engine.store.as_ref()).await? else {
+        return Ok(None);
+    };
+    let latest = state.carried.map_or(snapshot.clone(), |carried| carried.latest(&snapshot));
+    Ok(Some((state.global.chain, state.head.into(), latest)))
 }
 
 /// Makes the error of a state that cannot be used.

@@ -6,6 +6,7 @@
 mod documents;
 pub(crate) mod export;
 mod global;
+mod global_included;
 mod global_stored;
 mod publish;
 mod recovery;

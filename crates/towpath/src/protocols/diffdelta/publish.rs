@@ -35,8 +35,8 @@ pub async fn publish(engine: &Arc<Engine>, feed: &Arc<Feed>, run: Run) -> Result
     run_detached(engine, publishing).await?
 }
 
-/// Publishes the next document of the global feed, and records in its health if it failed.
-pub(super) async fn publish_global(engine: &Arc<Engine>) -> Result<(), StoreError> {
+/// Publishes the next document of the global feed, and records in its health if it failed. Returns the bytes written.
+pub(super) async fn publish_global(engine: &Arc<Engine>) -> Result<u64, StoreError> {
     let done = DiffDelta::of(engine).global.run(engine).await;
     engine.failures.record(GLOBAL, PUBLISH_GLOBAL, &done);
     done

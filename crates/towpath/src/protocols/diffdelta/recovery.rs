@@ -118,7 +118,7 @@ async fn recover_all(engine: &Arc<Engine>) -> Result<(), StoreError> {
     // `and` keeps the first error.
     let recovering = recovering.buffer_unordered(AT_ONCE);
     let result = recovering.fold(loaded, |result, done| async move { result.and(done) }).await;
-    result.and(publish_global(engine).await)
+    result.and(publish_global(engine).await.map(|_| ()))
 }
 
 /// Returns true if a feed's chain has all of its changes, so that there is nothing to publish.

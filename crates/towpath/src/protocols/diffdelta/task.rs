@@ -28,6 +28,8 @@ const LONG_RETRY: Duration = Duration::from_secs(60);
 const BATCH_DELAY: Duration = Duration::from_millis(100);
 /// Part of the time that making the global feed's documents may take: one in so many.
 const COST_SHARE: u32 = 10;
+/// Bytes of the global feed's documents that are written per second, on average. Below 100 kB a document adds no pause.
+const BYTES_PER_SECOND: u64 = 1_000_000;
 /// Shortest time between two documents of the global feed without news.
 const CARRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Shortest time between such documents in a cluster, whose log keeps each of them.
@@ -141,7 +143,8 @@ async fn publish_pending_now(engine: &Arc<Engine>) -> Result<(), StoreError> {
         // No task applies remote writes here, so the chains minted just now are read once.
         refresh(engine).await?;
     }
-    DiffDelta::of(engine).global.run(engine).await
+    DiffDelta::of(engine).global.run(engine).await?;
+    Ok(())
 }
 
 async fn run_feeds(engine: &Arc<Engine>, stop: Stop) {
@@ -202,13 +205,13 @@ async fn run_global(engine: &Arc<Engine>, is_due: bool, stop: Stop) {
     let carries = if engine.is_shared() { SHARED_CARRY_INTERVAL } else { CARRY_INTERVAL };
     let mut last = Instant::now();
     let mut waiting = is_due;
-    let mut delay = BATCH_DELAY;
+    let mut next = last;
     loop {
-        let due = last + carries.max(delay);
+        let due = next.max(last + carries);
         let batched = async {
             global.source_ran().await;
             // Sources that are polled at the same minute end within a moment of each other.
-            tokio::time::sleep(delay).await;
+            tokio::time::sleep_until(next.max(Instant::now() + BATCH_DELAY)).await;
         };
         tokio::select! {
             () = batched => {}
@@ -221,23 +224,25 @@ async fn run_global(engine: &Arc<Engine>, is_due: bool, stop: Stop) {
             continue;
         }
         last = Instant::now();
-        if let Err(e) = publish_global(engine).await {
-            report(&e);
+        let published = publish_global(engine).await;
+        if let Err(e) = &published {
+            report(e);
             // Tried again when the interval ends, not at once: the store may need time.
             waiting = true;
         }
-        delay = batch_delay(last.elapsed());
+        next = Instant::now() + pause_after(last.elapsed(), published.unwrap_or_default());
     }
     if let Err(e) = publish_global(engine).await {
         report(&e);
     }
 }
 
-/// Returns how long the next document waits for more sources, by the time that the last one took.
+/// Returns the pause after a document, by the time that it took and the bytes that were written.
 ///
-/// A document says something of every source, so with a hundred thousand of them it takes a third of a second.
-fn batch_delay(took: Duration) -> Duration {
-    (took * (COST_SHARE - 1)).clamp(BATCH_DELAY, LONGEST_DELAY)
+/// A document says something of every source. With a hundred thousand of them it takes a third of a second, and 23 MB on disk.
+fn pause_after(took: Duration, written: u64) -> Duration {
+    let for_disk = Duration::from_millis(written.saturating_mul(1000) / BYTES_PER_SECOND);
+    (took * (COST_SHARE - 1)).max(for_disk).min(LONGEST_DELAY)
 }
 
 fn report(error: &StoreError) {
@@ -254,7 +259,12 @@ mod tests {
 
     #[test]
     fn documents_over_many_feeds_come_less_often() {
-        let delay = |milliseconds| batch_delay(Duration::from_millis(milliseconds)).as_millis();
-        assert_eq!([0, 11, 12, 300, 60_000].map(delay), [100, 100, 108, 2700, 300_000]);
+        let pause =
+            |milliseconds, written| pause_after(Duration::from_millis(milliseconds), written).as_millis();
+        assert_eq!([0, 12, 300, 60_000].map(|took| pause(took, 0)), [0, 108, 2700, 300_000]);
+        // Below 100 kB the wait for other sources is longer.
+        let written = [1000, 99_000, 2_400_000, 23_000_000, u64::MAX];
+        assert_eq!(written.map(|written| pause(0, written)), [1, 99, 2400, 23_000, 300_000]);
+        assert_eq!(pause(300, 1_000_000), 2700);
     }
 }

@@ -9,7 +9,7 @@ use towpath_store::{Expected, Store as _, Table, TableWrite};
 
 use super::state::DiffDelta;
 use super::stored::StoredChain;
-use super::{Recovery, Run, publish, recover};
+use super::{Recovery, Run, global_stored, publish, recover};
 use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::serve;
 use crate::protocols::{failing_store, remote_writes};
@@ -49,30 +49,48 @@ async fn a_server_without_listed_feeds_has_no_manifest() {
     }
 }
 
-/// The state over all feeds names each of them. It lies where a store keeps large values apart, also if an earlier version
-/// wrote it beside the chains.
+/// The state over all feeds lies where a store keeps large values apart, and names only the sources that changed. Earlier
+/// versions wrote it beside the chains, or with all sources.
 #[tokio::test]
-async fn the_state_over_all_feeds_is_kept_with_the_documents() {
+async fn the_state_over_all_feeds_goes_on_from_each_form() {
     let (engine, store) = failing_store::engine(NOTES).await;
-    let key = b"diffdelta/_global/chain";
-    for (round, is_upgrade) in [false, true].into_iter().enumerate() {
-        if is_upgrade {
-            // As an earlier version left it.
-            let value = store.get(Table::Documents, key).await.unwrap();
-            let writes = [(Table::Chains, value), (Table::Documents, None)];
-            let write = |(table, value)| TableWrite { table, key: key.into(), value };
+    let (key, list) = (b"diffdelta/_global/chain", b"diffdelta/_global/included");
+    let earlier = [None, Some(Table::Documents), Some(Table::Chains), None, None, None];
+    let mut lists = std::collections::BTreeSet::new();
+    for (round, earlier) in earlier.into_iter().enumerate() {
+        if let Some(table) = earlier {
+            let row = store.get(Table::Documents, key).await.unwrap().unwrap();
+            let writes = [
+                (Table::Documents, &key[..], None),
+                (Table::Documents, &list[..], None),
+                (table, &key[..], Some(with_all_sources(&engine, &row).await.into())),
+            ];
+            let write = |(table, key, value): (_, &[u8], _)| TableWrite { table, key: key.into(), value };
             store.write(writes.map(write).into(), Vec::new()).await.unwrap();
-            // The next run reads what is stored.
-            DiffDelta::of(&engine).global.hand_over().await;
         }
+        // The next run reads what is stored.
+        DiffDelta::of(&engine).global.hand_over().await;
         put(&engine, round..round + 1).await;
         publish(&engine, &notes(&engine), Run::Moved).await.unwrap();
         DiffDelta::of(&engine).global.run(&engine).await.unwrap();
-        assert!(store.get(Table::Documents, key).await.unwrap().is_some(), "{round}");
         assert_eq!(store.get(Table::Chains, key).await.unwrap(), None, "{round}");
+        lists.insert(store.get(Table::Documents, list).await.unwrap());
     }
     let index = document(&engine, "/archive/_global/index.json").await;
-    assert_eq!(index["snapshots"].as_array().unwrap().len(), 2, "the chain goes on");
+    let snapshots = index["snapshots"].as_array().unwrap();
+    assert_eq!(snapshots.len(), earlier.len(), "the chain goes on");
+    assert!(!lists.contains(&None) && lists.len() < earlier.len(), "not each write has the list");
+}
+
+/// Returns the state over all feeds in its earlier form.
+async fn with_all_sources(engine: &Engine, row: &[u8]) -> String {
+    let mut row: Value = serde_json::from_slice(row).unwrap();
+    let stored = global_stored::stored(engine.store.as_ref()).await.unwrap().unwrap();
+    row["global"] = serde_json::to_value(stored.state.global).unwrap();
+    let row_of_earlier = row.as_object_mut().unwrap();
+    row_of_earlier.remove("chain").unwrap();
+    row_of_earlier.remove("changed");
+    row.to_string()
 }
 
 /// A full global document is minted within a feed's run. If that write fails, the feed's chain is written all the same,
