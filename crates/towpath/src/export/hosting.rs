@@ -29,7 +29,18 @@ struct DocumentClass {
     patterns: Vec<String>,
     media_type: String,
     cache: &'static str,
+    /// The document of DiffDelta has the same directives for CDNs, too (section 6.3).
+    is_diffdelta: bool,
     is_index: bool,
+}
+
+impl DocumentClass {
+    /// Returns the lines with the directives for caches.
+    fn cache_lines<'a>(&self, cache: &'a str) -> Vec<(&'static str, &'a str)> {
+        let mut lines = vec![("Cache-Control", cache)];
+        lines.extend(self.is_diffdelta.then_some(("CDN-Cache-Control", cache)));
+        lines
+    }
 }
 
 /// Every kind of document whose headers follow from its path.
@@ -39,22 +50,24 @@ fn classes() -> Vec<DocumentClass> {
         patterns: patterns.iter().map(|&pattern| pattern.to_owned()).collect(),
         media_type: media_type.to_owned(),
         cache,
+        is_diffdelta: false,
         is_index: false,
     };
+    let diffdelta = |class: DocumentClass| DocumentClass { is_diffdelta: true, ..class };
     let index = |class: DocumentClass| DocumentClass { is_index: true, ..class };
     let mut classes = vec![
-        class(
+        diffdelta(class(
             r"/(?:diff/[^.]+\.json|archive/[^/]+/index\.json|healthz\.json|\.well-known/diffdelta\.json)",
             &["/diff/*", "/archive/:feed/index.json", "/healthz.json", "/.well-known/diffdelta.json"],
             JSON,
             MUTABLE,
-        ),
-        class(
+        )),
+        diffdelta(class(
             r"/(?:archive/[^/]+/[0-9]+/[0-9]+/[0-9]+/[^/]+\.json|schema/v1/[^/]+\.json)",
             &["/archive/:feed/:year/:month/:day/:file", "/schema/v1/*"],
             JSON,
             IMMUTABLE,
-        ),
+        )),
         class(r"/sup\.json", &["/sup.json"], "application/json", "public, max-age=60"),
         class(r"/sup/300\.json", &["/sup/300.json"], "application/json", "public, max-age=300"),
         class(
@@ -239,7 +252,7 @@ fn nginx_locations(base_url: &str, root: &Path, cors: &CorsPolicy) -> String {
         let is_page = class.paths.ends_with("/[0-9]+") && !class.is_index;
         let file = if class.is_index { "/index" } else { "" };
         let cache = if is_page { "$towpath_page_cache" } else { class.cache };
-        location(&class.paths, file, &class.media_type, &[("Cache-Control", cache)]);
+        location(&class.paths, file, &class.media_type, &class.cache_lines(cache));
     }
     // Their media type contains a boundary, so it cannot be a constant of the location.
     let pages = [
@@ -312,7 +325,8 @@ fn headers(base_url: &str, cors: &CorsPolicy) -> String {
     };
     for class in classes() {
         for pattern in &class.patterns {
-            rule(pattern, &[("Content-Type", class.media_type.as_str()), ("Cache-Control", class.cache)]);
+            let lines = [vec![("Content-Type", class.media_type.as_str())], class.cache_lines(class.cache)];
+            rule(pattern, &lines.concat());
         }
     }
     rule("/feeds/:feed/attachments/*", &OF_FILES);
@@ -344,6 +358,31 @@ mod tests {
         assert!(rules.len() <= 100, "what Cloudflare Pages takes");
         let redirects = redirects("https://a.example");
         assert!(redirects.contains("/feeds/:feed/atom /feeds/:feed/atom/index 200\n"), "{redirects}");
+    }
+
+    /// Section 6.3: both headers stand side by side, on the documents of DiffDelta and on no others.
+    #[test]
+    fn diffdelta_6_3_documents_have_directives_for_cdns() {
+        use towpath_proto::diffdelta::headers::CDN_CACHE_CONTROL;
+        let rules = headers("https://a.example", &CorsPolicy::SameOrigin);
+        let locations = nginx_locations("https://a.example", Path::new("/srv/x"), &CorsPolicy::SameOrigin);
+        let name = |line: &str| line.to_ascii_lowercase().contains(CDN_CACHE_CONTROL.as_str());
+        for (pattern, directives) in [
+            ("/diff/*", Some(MUTABLE)),
+            ("/archive/:feed/index.json", Some(MUTABLE)),
+            ("/.well-known/diffdelta.json", Some(MUTABLE)),
+            ("/archive/:feed/:year/:month/:day/:file", Some(IMMUTABLE)),
+            ("/sup.json", None),
+            ("/feeds/:feed/atom", None),
+        ] {
+            let (_, rule) = rules.split_once(&format!("{pattern}\n")).unwrap();
+            let line = rule.lines().take_while(|line| line.starts_with(' ')).find(|line| name(line));
+            let expected = directives.map(|directives| format!("  CDN-Cache-Control: {directives}"));
+            assert_eq!(line, expected.as_deref(), "{pattern}");
+        }
+        let of_nginx: Vec<&str> = locations.lines().filter(|line| name(line)).map(str::trim).collect();
+        let expected = [MUTABLE, IMMUTABLE].map(|value| format!("add_header CDN-Cache-Control \"{value}\";"));
+        assert_eq!(of_nginx, expected);
     }
 
     #[test]
