@@ -10,6 +10,7 @@ use towpath_store::{FeedSummary, ReadError};
 use crate::config::{Config, FeedConfig, ServerConfig};
 use crate::engine::feed_records::StoredFeeds;
 use crate::engine::removed_feed::RemovedFeed;
+use crate::engine::work::share_thread;
 use crate::engine::{Engine, Feed, private_feeds};
 use crate::store_error::StoreError;
 
@@ -67,6 +68,7 @@ impl Engine {
         // Read at most once, and only if a feed is new: it walks over every log.
         let mut logs = None;
         for new in &config.feeds {
+            share_thread().await;
             let id = new.id();
             if !new.is_public() {
                 plan.private.push(id.clone());
@@ -94,6 +96,7 @@ impl Engine {
         let named: HashSet<&FeedId> = config.feeds.iter().map(|feed| feed.id()).collect();
         let stored = StoredFeeds::load(self.store.as_ref()).await?;
         for stored in stored.feeds.iter().filter(|stored| !named.contains(stored.id())) {
+            share_thread().await;
             let feed = match self.feed(stored.id().as_str()).filter(|known| known.config == *stored) {
                 Some(known) => known,
                 None => {

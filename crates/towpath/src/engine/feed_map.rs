@@ -83,8 +83,12 @@ impl FeedMap {
         change: impl FnOnce(&HashMap<FeedId, Arc<Feed>>) -> HashMap<FeedId, Arc<Feed>>,
     ) {
         let mut by_id = self.by_id.write();
-        *by_id = change(&by_id);
+        let new = change(&by_id);
+        let old = std::mem::replace(&mut *by_id, new);
         self.unsorted.lock().is_anew = true;
+        // Requests wait for the lock, and to free a hundred thousand feeds takes longer than to replace them.
+        drop(by_id);
+        drop(old);
     }
 
     /// Returns all feeds, sorted by name: lists and digests over them must not change with the map's random order.

@@ -15,6 +15,7 @@ use tokio::time::sleep;
 
 use super::config_args::ConfigArgs;
 use crate::alerts::AlertSettings;
+use crate::blocking::blocking;
 use crate::config::{Config, SettingChanges};
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Engine, FeedPlan};
@@ -39,6 +40,7 @@ pub(super) fn hangups() -> std::io::Result<Signal> {
 }
 
 /// Replaces the settings of a running server.
+#[derive(Clone)]
 pub(super) struct Reloader {
     pub(super) args: ConfigArgs,
     pub(super) engine: Arc<Engine>,
@@ -109,13 +111,25 @@ impl Reloader {
             message
         })?;
         // From here on nothing fails.
-        let reloaded = self.apply(PreparedReload { new, plan, tls, alerts });
+        let reloaded = self.apply_apart(PreparedReload { new, plan, tls, alerts }).await?;
         for change in &reloaded.left {
             tracing::warn!(change, "this needs a restart");
         }
         let message = reloaded.message();
         tracing::info!(result = message, "the configuration was read again");
         Ok(message)
+    }
+
+    /// Applies what was read and checked, apart from the threads that serve: ten thousand feeds take them milliseconds.
+    async fn apply_apart(&mut self, prepared: PreparedReload) -> Result<Reloaded, String> {
+        let mut applied = self.clone();
+        let apply = move || {
+            let reloaded = applied.apply(prepared);
+            (applied, reloaded)
+        };
+        let (applied, reloaded) = blocking(apply).await.map_err(|e| format!("internal error: {e}"))?;
+        *self = applied;
+        Ok(reloaded)
     }
 
     /// Applies what was read and checked.
