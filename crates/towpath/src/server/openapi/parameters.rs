@@ -204,7 +204,7 @@ fn publishing_entry(key: &str) -> Option<Entry> {
             json!(0),
         ),
         "urls" => (
-            "Take addresses that are not absolute http or https URLs, too",
+            "Take addresses that are not absolute http or https URLs, or have spaces, too",
             json!({ "enum": ["any"] }),
             json!("any"),
         ),

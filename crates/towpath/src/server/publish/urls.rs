@@ -10,7 +10,7 @@ use crate::engine::request::parameters;
 /// Rule for an item's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UrlRule {
-    /// Absolute, `http` or `https`.
+    /// Absolute, `http` or `https`, without spaces and control characters.
     Web,
     /// Any text (`?urls=any`): a copy of another's feed keeps what that feed has.
     Any,
@@ -48,6 +48,11 @@ impl UrlRule {
 /// Checks an address.
 fn check(url: &str) -> Result<(), String> {
     let shown: String = url.chars().take(80).collect();
+    // The parser trims and drops these, so readers of the text as it is would get another address.
+    if let Some(bad) = url.chars().find(|c| c.is_control() || c.is_whitespace()) {
+        let name = u32::from(bad);
+        return Err(format!("{shown:?} has the character U+{name:04X}, which no URL has: percent-encode it"));
+    }
     match Url::parse(url) {
         Ok(parsed) if matches!(parsed.scheme(), "http" | "https") => Ok(()),
         Ok(parsed) => Err(format!("{shown:?} is an address of {}, not of http or https", parsed.scheme())),
@@ -61,7 +66,12 @@ mod tests {
 
     #[test]
     fn addresses_are_absolute_and_of_the_web() {
-        for good in ["http://a.example", "https://a.example/%20?q#f", "HTTP://[::1]:8080/"] {
+        for good in [
+            "http://a.example",
+            "https://a.example/%20?q#f",
+            "http://a.example/\u{e9}?a|b",
+            "HTTP://[::1]:8080/",
+        ] {
             assert_eq!(check(good), Ok(()), "{good}");
         }
         for bad in [
@@ -73,6 +83,13 @@ mod tests {
             "ftp://a.example/",
             "mailto:a@b",
             "http://",
+            " http://a.example/",
+            "http://a.example/b c",
+            "http://a.example/\u{a0}",
+            "http://a.example/b\tc",
+            "http://a.example/\n",
+            "http://a.example/\u{7f}",
+            "http://a.example/\0",
         ] {
             assert!(check(bad).is_err(), "{bad}");
         }
