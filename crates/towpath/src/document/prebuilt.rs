@@ -226,8 +226,7 @@ impl Document {
     /// Answers a GET or HEAD request, if that takes no compressing.
     pub fn respond(&self, request: &HeaderMap) -> Option<Answer> {
         if self.matches(request) {
-            let headers = self.not_modified.clone();
-            return Some(Answer { status: StatusCode::NOT_MODIFIED, headers, body: Bytes::new() });
+            return Some(self.unchanged(request));
         }
         if !self.compressible {
             return Some(self.whole());
@@ -250,6 +249,21 @@ impl Document {
         // Once for all clients: others that ask meanwhile wait for it instead of compressing as well.
         let body = self.compressed[coding as usize].get_or_init(|| encoding::compress(&self.body, coding));
         self.coded(coding, body.as_ref())
+    }
+
+    /// Returns the 304, with the tag that the 200 would have (RFC 9110, section 15.4.5).
+    fn unchanged(&self, request: &HeaderMap) -> Answer {
+        let mut headers = self.not_modified.clone();
+        // Not for the small documents that pollers ask for: they have one form only.
+        if self.compressible
+            && let Some(tag) = &self.coded_tag
+            && let Some(coding) = encoding::choose(request.get(ACCEPT_ENCODING))
+            // A body that compressing made no shorter is sent as it is.
+            && !matches!(self.compressed[coding as usize].get(), Some(None))
+        {
+            headers.insert(ETAG, tag.clone());
+        }
+        Answer { status: StatusCode::NOT_MODIFIED, headers, body: Bytes::new() }
     }
 
     fn whole(&self) -> Answer {
@@ -297,13 +311,13 @@ pub(crate) fn answer_head(mut headers: HeaderMap, length: u64, request: &HeaderM
     let document = Document::new(Bytes::new(), headers, Valid::UntilReplaced).dated_by_its_changes();
     let mut answer = document.respond_compressing(request);
     let coded_tag = document.coded_tag.as_ref();
-    if answer.status != StatusCode::OK {
-        return answer;
-    }
-    match encoding::choose(request.get(ACCEPT_ENCODING)).filter(|_| compressible) {
-        Some(coding) => insert_coding(&mut answer.headers, coding, coded_tag),
+    let coding = encoding::choose(request.get(ACCEPT_ENCODING)).filter(|_| compressible);
+    match (coding, answer.status) {
+        (Some(coding), StatusCode::OK) => insert_coding(&mut answer.headers, coding, coded_tag),
+        (Some(_), _) => insert_tag(&mut answer.headers, coded_tag),
         // hyper cannot know the length: the body at hand is empty.
-        None => drop(answer.headers.insert(CONTENT_LENGTH, HeaderValue::from(length))),
+        (None, StatusCode::OK) => drop(answer.headers.insert(CONTENT_LENGTH, HeaderValue::from(length))),
+        (None, _) => {}
     }
     answer
 }
@@ -311,6 +325,10 @@ pub(crate) fn answer_head(mut headers: HeaderMap, length: u64, request: &HeaderM
 /// Names the coding of a body.
 fn insert_coding(headers: &mut HeaderMap, coding: Coding, tag: Option<&HeaderValue>) {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+    insert_tag(headers, tag);
+}
+
+fn insert_tag(headers: &mut HeaderMap, tag: Option<&HeaderValue>) {
     if let Some(tag) = tag {
         headers.insert(ETAG, tag.clone());
     }
@@ -436,6 +454,44 @@ mod tests {
         assert!(answer.body.len() < text.len() / 5);
         assert_eq!(document.respond(&gzip).unwrap().body, answer.body);
         assert_eq!(document.respond(&HeaderMap::new()).unwrap().body, text);
+    }
+
+    #[test]
+    fn rfc_9110_15_4_5_a_304_has_the_tag_of_its_200() {
+        let random: String = (0..1200u32).map(|n| char::from(b'0' + (n * n % 77) as u8)).collect();
+        for body in [&*"a long text ".repeat(100), &random, "short"] {
+            for coding in ["gzip", "br;q=0.5, zstd", "identity", "gzip;q=0", ""] {
+                let document = document(body, "\"e\"");
+                let asked_for = |name: &str| {
+                    let mut request = asked(ACCEPT_ENCODING, coding);
+                    request.insert(IF_NONE_MATCH, HeaderValue::from_str(name).unwrap());
+                    document.respond_compressing(&request)
+                };
+                let unchanged = [asked_for("\"e\""), asked_for("W/\"e\"")];
+                let whole = asked_for("\"other\"");
+                for answer in unchanged {
+                    assert_eq!(answer.status, StatusCode::NOT_MODIFIED);
+                    assert_eq!(answer.headers[ETAG], whole.headers[ETAG], "{coding:?} {}", body.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rfc_9110_15_4_5_a_304_to_head_has_the_tag_of_its_200() {
+        for (coding, length) in [("gzip", 5000), ("gzip", 10), ("identity", 5000)] {
+            let tag = |known: &str| {
+                let headers = HeaderMap::from_iter([
+                    (ETAG, HeaderValue::from_static("\"e\"")),
+                    (http::header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+                ]);
+                let mut request = asked(ACCEPT_ENCODING, coding);
+                request.insert(IF_NONE_MATCH, HeaderValue::from_str(known).unwrap());
+                let answer = answer_head(headers, length, &request);
+                (answer.status.as_u16(), answer.headers[ETAG].clone())
+            };
+            assert_eq!(tag("\"e\""), (304, tag("\"other\"").1), "{coding} {length}");
+        }
     }
 
     #[test]
