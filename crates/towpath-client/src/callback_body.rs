@@ -56,7 +56,13 @@ impl UnreadBody {
     /// Reads a body that does not matter, for at most half a second, so that its connection can be reused.
     pub async fn drain(self) {
         // A body that breaks or does not end costs its connection, and nothing else.
-        let _ = timeout(DRAIN_TIME, self.read()).await;
+        drop(self.read_to_show().await);
+    }
+
+    /// Reads a body that is only shown, for at most half a second; empty if it breaks or does not end.
+    pub async fn read_to_show(self) -> Bytes {
+        let read = timeout(DRAIN_TIME, self.read()).await;
+        read.ok().and_then(Result::ok).unwrap_or_default()
     }
 
     async fn piece(&mut self) -> Result<Option<Bytes>, CallbackError> {

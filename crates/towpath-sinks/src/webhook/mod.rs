@@ -16,7 +16,9 @@ use async_trait::async_trait;
 use http::Method;
 use tokio::time::Instant;
 use towpath_client::sink::{RefusedItem, Sink, SinkBatch, SinkError};
-use towpath_client::{CallbackClient, CallbackError, CallbackOptions, CallbackRequest, Transport, redact};
+use towpath_client::{
+    CallbackClient, CallbackError, CallbackOptions, CallbackRequest, CallbackResponse, Transport, redact,
+};
 
 use self::message::{LineHash, Message, MessageLine, divide};
 pub use self::signature::{SecretError, WebhookSecret, signed_headers};
@@ -172,7 +174,12 @@ impl WebhookSink {
         let client = self.client()?;
         let headers = signed_headers(&self.to.options.secrets, &message.id, &message.body);
         let (method, body) = (Method::POST, message.body.clone());
-        let answer = client.call(CallbackRequest { method, url: &self.to.url, headers, body }).await;
+        let answer = client.call_for_head(CallbackRequest { method, url: &self.to.url, headers, body }).await;
+        let answer = match answer {
+            // The status is the acknowledgement. The body may say why a message is refused, and may be cut off or endless.
+            Ok((head, body)) => Ok(CallbackResponse { body: body.read_to_show().await, ..head }),
+            Err(e) => Err(e),
+        };
         Ok(self.attempts.judge(&answer, lines, fastrand::u64(..)))
     }
 

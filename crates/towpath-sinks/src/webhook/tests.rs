@@ -116,7 +116,7 @@ async fn receive(stream: TcpStream, received: Arc<Mutex<Vec<Received>>>, answer:
         stream.read_exact(&mut message.body).await.unwrap();
         let answer = (answer.lock())(&message);
         received.lock().push(message);
-        if stream.write_all(answer.as_bytes()).await.is_err() {
+        if stream.write_all(answer.as_bytes()).await.is_err() || answer.contains("Connection: close") {
             return;
         }
     }
@@ -201,6 +201,22 @@ async fn a_retry_delivers_what_comes_again_behind_a_reset() {
     sink.apply(&merged).await.unwrap();
     let ids: Vec<Vec<String>> = receiver.received().iter().map(Received::ids).collect();
     assert_eq!(ids, [vec!["reset", "a", "b"], vec!["reset", "a"], vec!["reset", "a"]]);
+}
+
+/// The status is the acknowledgement. A message whose answer is cut off would be delivered again otherwise.
+#[tokio::test]
+async fn a_cut_body_counts_by_its_status() {
+    let mut answers = VecDeque::from([
+        // The connection closes before the rest, or the rest never comes.
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 100\r\n\r\nok".to_owned(),
+        "HTTP/1.1 202 x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n".to_owned(),
+        "HTTP/1.1 410 x\r\nContent-Length: 100\r\n\r\n".to_owned(),
+    ]);
+    let receiver = Receiver::start(move |_| answers.pop_front().unwrap()).await;
+    let mut sink = receiver.sink(WebhookOptions { batch: 1, ..WebhookOptions::default() });
+    let error = sink.apply(&batch(&["a", "b", "c"])).await.unwrap_err();
+    assert!(error.to_string().contains("410"), "{error}");
+    assert_eq!(receiver.delivered(), ["a", "b", "c"]);
 }
 
 #[tokio::test]

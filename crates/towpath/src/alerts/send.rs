@@ -134,9 +134,15 @@ impl WebhookSender {
         let headers = signed_headers(&self.secrets, &notice.id, &body);
         let shown = redact::url(&self.url);
         let request = CallbackRequest { method: Method::POST, url: &self.url, headers, body: body.into() };
-        match self.client.call(request).await {
-            Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
-            Ok(answer) => Err(format!("{shown} answered {}", answer.status)),
+        match self.client.call_for_head(request).await {
+            Ok((answer, body)) => {
+                // The status is the acknowledgement: a message whose body is cut off is not sent again.
+                body.drain().await;
+                match answer.status {
+                    200..300 => Ok(()),
+                    status => Err(format!("{shown} answered {status}")),
+                }
+            }
             Err(e) => Err(format!("{shown}: {e}")),
         }
     }
