@@ -24,7 +24,7 @@ pub(crate) struct ItemVersion {
 /// Versions of an item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ItemVersions {
-    /// Position of the next older version, if there are more.
+    /// Position of the next older version, if there are more that are kept.
     pub(crate) older: Option<Seq>,
     /// Versions, newest first.
     pub(crate) versions: Vec<ItemVersion>,
@@ -54,7 +54,21 @@ pub(crate) async fn versions(
         next = change.previous;
         versions.push(ItemVersion::from(&change));
     }
-    Ok(ItemVersions { older: next, versions })
+    // The log may have let go of it.
+    let older = match next {
+        Some(seq) => version(store, log, id, seq).await?.map(|change| change.seq),
+        None => None,
+    };
+    Ok(ItemVersions { older, versions })
+}
+
+impl ItemVersions {
+    /// Returns the position of the version before one of these; `None` if there is none, or it is no longer kept.
+    pub(crate) fn before(&self, version: &ItemVersion) -> Option<Seq> {
+        let is_kept =
+            |seq: &Seq| self.older == Some(*seq) || self.versions.iter().any(|kept| kept.seq == *seq);
+        version.previous.filter(is_kept)
+    }
 }
 
 /// Returns the version of an item at a position.
@@ -65,4 +79,35 @@ pub(crate) async fn version(
     seq: Seq,
 ) -> Result<Option<Change>, ReadError> {
     Ok(store.change(log, seq).await?.filter(|change| change.item.id == id))
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::{Item, NewChange};
+    use towpath_store::Expected;
+    use towpath_store::embedded::{EmbeddedOptions, EmbeddedStore};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_version_before_the_kept_ones_is_not_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(folder.path(), EmbeddedOptions::default()).unwrap();
+        let log = FeedId::new("notes").unwrap();
+        for n in 0..5 {
+            let item = Item { title: Some(n.to_string()), ..Item::new("a") };
+            store.append(&log, Expected::Any, vec![NewChange::put(item)]).await.unwrap();
+        }
+        let list = async |limit| {
+            let list = versions(&store, &log, "a", 5, limit).await.unwrap();
+            let before: Vec<_> = list.versions.iter().map(|version| list.before(version)).collect();
+            (list.older, before)
+        };
+        assert_eq!(list(2).await, (Some(3), vec![Some(4), Some(3)]));
+        assert_eq!(list(9).await, (None, vec![Some(4), Some(3), Some(2), Some(1), None]));
+        assert_eq!(store.let_go(&log, 4).await.unwrap().horizon, 4);
+        assert_eq!(list(1).await, (Some(4), vec![Some(4)]));
+        assert_eq!(list(2).await, (None, vec![Some(4), None]));
+        assert_eq!(list(9).await, (None, vec![Some(4), None]));
+    }
 }

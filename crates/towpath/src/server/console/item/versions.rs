@@ -38,7 +38,7 @@ impl Versions {
                     @let href = visit.query.with(&[("version", seq.as_str()), ("with", ""), ("at", "")]);
                     a href=(href) aria-current=[(version.seq == shown).then_some("true")] { "change " (version.seq) }
                     span class="soft small" { (name(version)) " " (ago(version.modified, visit.now)) }
-                    @if let (Some(previous), true) = (version.previous, version.op != Op::Delete) {
+                    @if let (Some(previous), true) = (self.0.before(version), version.op != Op::Delete) {
                         @let before = previous.to_string();
                         a class="end small" href=(visit.query.with(&[("version", seq.as_str()), ("with", before.as_str()), ("at", "")])) { "compare" }
                     }
