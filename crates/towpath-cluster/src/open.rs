@@ -330,6 +330,11 @@ async fn connect(address: &ClusterAddress, health: &Arc<NodeHealth>) -> Result<C
     options.connect(address.servers.clone()).await.map_err(|e| address.error(e.to_string()))
 }
 
+/// Time after which a start that waits for the cluster says so.
+const FIRST_REPORT: Duration = Duration::from_secs(3);
+/// Time between such lines of the log.
+const REPORT_INTERVAL: Duration = Duration::from_secs(15);
+
 /// Finds the log. Retries until `timeout_after`, then fails with the last reason.
 async fn find(
     client: &Client,
@@ -340,8 +345,19 @@ async fn find(
     timeout_after: Duration,
 ) -> Result<FoundLog, String> {
     let deadline = Instant::now() + timeout_after;
+    let mut report_at = Instant::now() + FIRST_REPORT;
     let mut reason = "it cannot be reached".to_owned();
     while Instant::now() < deadline {
+        if Instant::now() >= report_at {
+            report_at += REPORT_INTERVAL;
+            let seconds_left = deadline.saturating_duration_since(Instant::now()).as_secs();
+            tracing::warn!(
+                cluster = address.as_str(),
+                reason,
+                seconds_left,
+                "waiting for NATS; check that its servers run at these addresses with JetStream, and can be reached from here"
+            );
+        }
         if client.connection_state() == State::Connected {
             let opened = timeout(Duration::from_secs(5), stream::open(context, address, may_create)).await;
             match opened.unwrap_or_else(|_| Err(StreamError::Later("it does not answer".into()))) {

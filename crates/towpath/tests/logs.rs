@@ -1,6 +1,8 @@
 //! Logs: one line per event with fields, as text and as JSON, for the journal, without repeats and without secrets.
 
+use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
+use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -184,4 +186,18 @@ fn no_line_has_a_secret() {
     for line in log.lines() {
         assert!(!line.contains("hush") && !line.contains("aHVzaC1"), "{line}");
     }
+}
+
+#[test]
+fn a_start_without_nats_says_what_it_waits_for() {
+    let dir = TestFolder::new("[server]\ncluster = \"nats://node:hush@127.0.0.1:1\"\n");
+    let mut command = dir.command(&["serve", "--listen", "127.0.0.1:0"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(dir.path("log")).unwrap());
+    let mut server = command.spawn().unwrap();
+    wait_until("the log says so", || dir.log().contains("waiting for NATS"));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let log = dir.log();
+    assert!(log.contains("nats://127.0.0.1:1") && log.contains("seconds_left"), "{log}");
+    assert!(!log.contains("hush"), "{log}");
 }
