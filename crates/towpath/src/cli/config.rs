@@ -74,7 +74,7 @@ fn file_faults(config: &Config) -> Vec<String> {
     let tls = config.server.tls.clone().map(TlsIdentity::read).transpose().err().map(|e| e.to_string());
     let rules = engine::risk_scorer(config).err().map(|e| e.to_string());
     let alerts = AlertSettings::of(config, &config.base_url()).err();
-    let tree = config.export.as_ref().and_then(|export| check_target(&export.to).err());
+    let tree = config.export.as_ref().and_then(|export| check_target(&export.to, &config.server.data).err());
     let tree = tree.map(|e| format!("[export] to: {e}"));
     [tls, rules, alerts, tree].into_iter().flatten().collect()
 }

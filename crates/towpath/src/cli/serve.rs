@@ -26,7 +26,7 @@ use crate::config::{Config, ListenAddress, check_base_url, parse_duration, ten_s
 use crate::engine::roles::Roles;
 use crate::engine::tokens::TokenSet;
 use crate::engine::{Engine, watch_store};
-use crate::export::{KeptTree, keep, open_target};
+use crate::export::{KeptTree, check_target, keep, open_target};
 use crate::plural::counted;
 use crate::protocols::diffdelta::Recovery;
 use crate::protocols::websub::pings;
@@ -77,6 +77,7 @@ impl ServeArgs {
         let Some(place) = self.export.clone().or_else(|| of_config.map(|export| export.to.clone())) else {
             return Ok(None);
         };
+        check_target(&place, &config.server.data)?;
         let every = self.export_every.or_else(|| of_config.map(|export| export.every));
         Ok(Some(KeptTree {
             target: open_target(&place)?,

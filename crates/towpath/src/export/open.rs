@@ -1,6 +1,6 @@
 //! Opening targets by their addresses.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use url::Url;
@@ -38,15 +38,39 @@ impl PlaceAddress {
     }
 }
 
-/// Checks the address of a target, without a look at the folder or at credentials.
+/// Checks the address of a target beside a data folder. Nothing is made, and credentials are not looked at.
 ///
 /// # Errors
 ///
-/// [`TargetError::Place`] for an address that no target has.
-pub(crate) fn check_target(place: &str) -> Result<(), TargetError> {
-    match PlaceAddress::parse(place)? {
-        PlaceAddress::Folder(_) => Ok(()),
-        PlaceAddress::Storage(url) => storage_kind(&url).map(drop),
+/// [`TargetError::Place`] for an address that no target has, and for a folder that cannot be one.
+pub(crate) fn check_target(place: &str, data: &Path) -> Result<(), TargetError> {
+    let folder = match PlaceAddress::parse(place)? {
+        PlaceAddress::Folder(folder) => folder,
+        PlaceAddress::Storage(url) => return storage_kind(&url).map(drop),
+    };
+    let wrong = |reason: String| TargetError::Place { place: place.to_owned(), reason };
+    if let Some(above) = folder.ancestors().find(|above| above.exists())
+        && !above.is_dir()
+    {
+        return Err(wrong(format!("{} is not a folder", above.display())));
+    }
+    // A new data folder must be empty, and nobody else may read one.
+    if real_path(&folder).starts_with(real_path(data)) {
+        return Err(wrong(format!(
+            "it is within the data folder {}, which only the server may read; use a folder beside it",
+            data.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Returns the path without links, as far as it is there.
+fn real_path(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let there = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match there {
+        Some((above, real)) => real.join(path.strip_prefix(above).unwrap_or(Path::new(""))),
+        None => path,
     }
 }
 
@@ -63,4 +87,35 @@ pub fn open_target(place: &str) -> Result<Arc<dyn Target>, TargetError> {
         PlaceAddress::Folder(path) => Arc::new(Folder::new(&path)?),
         PlaceAddress::Storage(url) => Arc::new(Objects::open(&url)?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_a_folder_beside_the_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(at("file"), "").unwrap();
+        std::fs::create_dir(at("there")).unwrap();
+        std::os::unix::fs::symlink(at("there"), at("link")).unwrap();
+        let check = |place: &str, data: &str| check_target(place, Path::new(&at(data)));
+        for (place, data) in
+            [("tree", "data"), ("there/tree", "data"), ("there", "there/data"), ("data2", "data")]
+        {
+            check(&at(place), data).unwrap();
+            check(&format!("file://{}", at(place)), data).unwrap();
+        }
+        for (place, data) in [
+            ("file", "data"),
+            ("file/tree", "data"),
+            ("data", "data"),
+            ("data/a/b", "data"),
+            ("link/x", "there"),
+        ] {
+            check(&at(place), data).unwrap_err();
+            check(&format!("file://{}", at(place)), data).unwrap_err();
+        }
+    }
 }
