@@ -2,24 +2,17 @@
 import { canonical, pythonCanonical, sha256 } from "./canonical.js";
 import { GapError, ProtocolError, TowpathError, UsageError, parsed, shown } from "./errors.js";
 import { fromDelta, isRepeat, time } from "./line.js";
-import { plan, readIndex } from "./archive.js";
+import { ZERO, has, plan, readIndex } from "./archive.js";
 import { indexUrl, locate, sourceOf } from "./locate.js";
 import { sleep } from "./session.js";
 
-export const ZERO = `sha256:${"0".repeat(64)}`;
-const CURSOR = /^sha256:[0-9a-f]{64}$/;
 /** Poll interval where the publisher states none, and bounds of what it may state, in seconds. */
 const TTL = 300;
 const MIN_TTL = 15;
 const MAX_TTL = 86_400;
-/** Buckets in the order of delivery, with the kind that an item has without its own. */
-const BUCKETS = /** @type {const} */ ([
-  ["new", "new"],
-  ["updated", "updated"],
-  ["items", "updated"],
-  ["flagged", "updated"],
-  ["removed", "removed"],
-]);
+const SHORT = "the index does not reach it";
+/** Buckets in the order of delivery. */
+const BUCKETS = ["new", "updated", "items", "flagged", "removed"];
 
 /**
  * @typedef {{ cursor?: string, generated_at?: string, partial?: { cursor: string, delivered: number }, since?: string,
@@ -30,11 +23,9 @@ const BUCKETS = /** @type {const} */ ([
 
 /** @param {string} position a cursor, or a cursor and the number of a change @returns {DiffDeltaState} */
 function after(position) {
-  const [cursor, number] = position.split("/");
-  if (!CURSOR.test(cursor) || (number !== undefined && !/^\d+$/.test(number))) {
-    throw new UsageError(`${JSON.stringify(position)} is no position of a DiffDelta feed`);
-  }
-  return number === undefined ? { cursor } : { partial: { cursor, delivered: Number(number) } };
+  const [, cursor, number] = /^(sha256:[0-9a-f]{64})(?:\/(\d+))?$/.exec(position) ?? [];
+  if (!cursor) throw new UsageError(`${JSON.stringify(position)} is no position of a DiffDelta feed`);
+  return number ? { partial: { cursor, delivered: Number(number) } } : { cursor };
 }
 
 /** Follower of one feed; `state` is what was delivered. */
@@ -47,6 +38,8 @@ export class DiffDelta {
   #head;
   #ttl = TTL;
   #hasNoIndex = false;
+  /** Since when documents lag, in milliseconds. */
+  #lagged = 0;
   #warned = new Set();
 
   /**
@@ -77,6 +70,7 @@ export class DiffDelta {
       try {
         yield* this.#pass();
         this.#session.ok();
+        this.#lagged = 0;
       } catch (error) {
         await this.#session.retry(error, this.#session.worked && !this.#options.once ? this.#ttl * 1000 : 2000);
         continue;
@@ -108,7 +102,7 @@ export class DiffDelta {
   /** @param {import("./session.js").Answer} answer @param {string} cursor */
   #keepValidator(answer, cursor) {
     const etag = answer.headers.get("etag");
-    this.state = { ...this.state, validator: etag === null ? undefined : { etag, cursor } };
+    this.state = { ...this.state, validator: etag ? { etag, cursor } : undefined };
   }
 
   /** @param {any} ttl */
@@ -123,20 +117,25 @@ export class DiffDelta {
       const { answer, error } = await this.#get(urls.manifest);
       if (error) throw error;
       const latest = (await answer.json())?.endpoints?.diff_latest;
-      if (typeof latest !== "string")
-        throw new ProtocolError("endpoints.diff_latest is missing (section 8)", urls.manifest);
-      this.#urls = locate(new URL(answer.link(latest)));
-      if (this.#urls.manifest) throw new ProtocolError("endpoints.diff_latest is itself a manifest", urls.manifest);
+      this.#urls = locate(new URL(answer.link(latest ?? "/")));
+      if (this.#urls.manifest) throw answer.wrong("endpoints.diff_latest names no feed");
       return yield* this.#pass();
     }
     if (urls.head && !(await this.#pollHead(urls.head))) return yield this.#page();
-    const latest = /** @type {string} */ (urls.latest);
-    const { status, answer, error } = await this.#get(latest, !urls.head);
+    const { status, answer, error } = await this.#get(/** @type {string} */ (this.#urls.latest), !urls.head);
     if (status === 304) return;
     if (error) throw error;
     const text = await answer.text();
-    const document = { url: answer.url, text, value: await this.#read(answer, text) };
-    yield* this.#handleLatest(document, answer);
+    const value = await this.#read(answer, text);
+    const latest = { url: answer.url, text, value };
+    this.#keepTtl(value.ttl_sec);
+    if (!this.#urls.head) this.#keepValidator(answer, value.cursor);
+    const { cursor } = this.state;
+    if (value.cursor === cursor) return yield this.#page();
+    if (this.isNew || (value.cursor === ZERO && cursor === undefined)) return yield this.#moveTo(value.cursor);
+    if (value.cursor === ZERO) throw answer.wrong("the cursor became zero");
+    if (this.#follows(value) && this.#isCertain(value)) return yield* this.#deliver(latest, true);
+    yield* this.#walk(latest);
   }
 
   /** Asks for the head; true if the latest document is wanted. @param {string} url */
@@ -159,21 +158,21 @@ export class DiffDelta {
     if (head.latest_url) this.#urls = { ...this.#urls, latest: answer.link(head.latest_url) };
     if (cursor === this.state.cursor) return false;
     if (this.isNew || (cursor === ZERO && this.state.cursor === undefined))
-      return this.#startAfter(cursor, head.changed ? head.generated_at : undefined);
+      return !this.#moveTo(cursor, head.changed ? head.generated_at : undefined);
     return true;
   }
 
-  /** @param {string} cursor @param {string | undefined} at */
-  #startAfter(cursor, at) {
+  /** Counts what was before a cursor as delivered. @param {string | undefined} cursor @param {string} [at] */
+  #moveTo(cursor, at) {
     this.isNew = false;
-    this.state = { ...this.state, cursor, generated_at: at };
-    return false;
+    this.state = { ...this.state, cursor, generated_at: at, partial: undefined };
+    return this.#page();
   }
 
-  /** A page that only moves the state. @returns {Page} */
-  #page() {
+  /** A page that moves the state, with these changes at once. @param {any[]} changes @returns {Page} */
+  #page(...changes) {
     const { state } = this;
-    return { changes: [], states: () => state, state };
+    return { changes, states: () => state, state };
   }
 
   /** @param {import("./session.js").Answer} answer @param {string} text */
@@ -183,24 +182,6 @@ export class DiffDelta {
     if (typeof buckets !== "object" || !buckets || BUCKETS.some(([name]) => !Array.isArray(buckets[name] ?? [])))
       throw answer.wrong("no buckets");
     return { ...value, cursor: value.cursor || ZERO, prev_cursor: value.prev_cursor ?? "" };
-  }
-
-  /** @param {Document} latest @param {import("./session.js").Answer} answer @returns {AsyncGenerator<Page, void, void>} */
-  async *#handleLatest(latest, answer) {
-    const { value, url } = latest;
-    this.#keepTtl(value.ttl_sec);
-    if (!this.#urls.head) this.#keepValidator(answer, value.cursor);
-    const { cursor } = this.state;
-    if (value.cursor === cursor) return yield this.#page();
-    if (this.isNew || (value.cursor === ZERO && cursor === undefined)) {
-      this.#startAfter(value.cursor, undefined);
-      return yield this.#page();
-    }
-    if (value.cursor === ZERO) throw new ProtocolError("the cursor became zero (section 5)", url);
-    // One of several servers or caches lags: neither new content nor a gap.
-    if (Number(time(value.generated_at)) < Number(time(this.state.generated_at))) return;
-    if (this.#follows(value) && this.#isCertain(value)) return yield* this.#deliver(latest, true);
-    yield* this.#walk(latest);
   }
 
   /** True if a document follows what was delivered, by its cursors. @param {any} document */
@@ -217,16 +198,12 @@ export class DiffDelta {
   }
 
   /** A cursor may come back (A, B, A). The head's `prev_generated_at` tells which one is meant, or else the index. @param {any} document */
-  #isCertain({ cursor, prev_cursor, generated_at }) {
+  #isCertain(document) {
     const head = this.#head;
-    const { generated_at: before } = this.state;
     return (
-      prev_cursor === ZERO ||
+      document.prev_cursor === ZERO ||
       this.#hasNoIndex ||
-      (before !== undefined &&
-        head?.cursor === cursor &&
-        head.generated_at === generated_at &&
-        head.prev_generated_at === before)
+      (head && has([head], document) && time(head.prev_generated_at) === time(this.state.generated_at))
     );
   }
 
@@ -236,24 +213,39 @@ export class DiffDelta {
     const { answer, error } = await this.#get(url);
     const index = error ? undefined : readIndex(answer, await answer.text());
     this.#hasNoIndex = index === undefined;
-    if (index === undefined) return yield* this.#deliverAlone(latest, `there is no index at ${shown(url)}`);
+    const { value } = latest;
+    const { state } = this;
+    if (index === undefined) return yield* this.#deliverAlone(latest, `no index at ${shown(url)}`);
     const { snapshots, isChained } = index;
-    const leadsUp = latest.value.changed && snapshots.at(-1)?.cursor === latest.value.prev_cursor;
-    if (isChained && !leadsUp && !snapshots.some(({ cursor }) => cursor === latest.value.cursor)) {
-      throw new ProtocolError(`the index does not reach ${latest.value.cursor} yet`, url);
-    }
-    const { walk, gaps, beganAnew } = plan(snapshots, this.state);
-    if (isChained && this.state.since && this.state.cursor === undefined && walk.length === 0) {
-      this.#startAfter(latest.value.cursor, undefined);
-      return yield this.#page();
-    }
+    const last = snapshots.at(-1);
+    const leadsUp = value.changed && last?.cursor === value.prev_cursor;
+    const isShort = isChained && !leadsUp && !snapshots.some(({ cursor }) => cursor === value.cursor);
+    // An index with what was delivered is no old copy: a clock may have gone back since.
+    if (isShort || (isChained && this.#isOlder(last) && !has(snapshots, state))) this.#lag(url);
+    const { walk, gaps, beganAnew, isPlaced } = plan(snapshots, state);
+    if (isShort && !isPlaced) return yield* this.#deliverAlone(latest, SHORT);
+    if (isChained && !isShort && state.since && state.cursor === undefined && walk.length === 0)
+      return yield this.#moveTo(value.cursor);
     if (beganAnew) yield this.#reset(latest);
     for (const gap of gaps) this.#gap(url, gap);
     for (const [at, listed] of walk.entries())
       yield* this.#snapshot(new URL(listed.url, url).href, listed, at === walk.length - 1 ? latest : undefined);
-    if (this.#follows(latest.value)) yield* this.#deliver(latest, true);
-    else if (!isChained && this.state.cursor !== latest.value.cursor)
-      yield* this.#deliverAlone(latest, "the index does not reach it");
+    // The state is beyond it: a cursor came back, and its server lags.
+    if (has(snapshots, value) && !has(walk, value)) return;
+    if (this.#follows(value)) yield* this.#deliver(latest, true);
+    else if ((isShort || !isChained) && this.state.cursor !== value.cursor) yield* this.#deliverAlone(latest, SHORT);
+  }
+
+  /** @param {any} document a document or an entry of the index, if there is one */
+  #isOlder(document) {
+    return time(document?.generated_at) < time(this.state.generated_at);
+  }
+
+  /** One of several servers or caches may lag, which is neither new content nor a gap. Fails until it lags for long. @param {string} url */
+  #lag(url) {
+    this.#lagged ||= Date.now();
+    // Caches keep an index for a minute (section 6.4).
+    if (Date.now() - this.#lagged < 200_000) throw new ProtocolError("lags behind", url);
   }
 
   /**
@@ -270,13 +262,7 @@ export class DiffDelta {
         );
       this.#gap(url, `the snapshot of ${listed.cursor} is gone`);
       // Counts as delivered; otherwise it would be asked for without end.
-      this.state = {
-        ...this.state,
-        cursor: listed.cursor || this.state.cursor,
-        generated_at: listed.generated_at,
-        partial: undefined,
-      };
-      return yield this.#page();
+      return yield this.#moveTo(listed.cursor || this.state.cursor, listed.generated_at);
     }
     const bytes = await answer.bytes();
     const digest = await sha256(bytes);
@@ -284,12 +270,15 @@ export class DiffDelta {
     if (stated && stated !== digest) throw new ProtocolError(`its SHA-256 is ${digest}, in the index ${stated}`, url);
     const text = new TextDecoder().decode(bytes);
     const value = await this.#read(answer, text);
-    if (listed.cursor && value.cursor !== listed.cursor)
-      throw new ProtocolError(`its cursor is ${value.cursor}, in the index ${listed.cursor}`, url);
-    // Without cursors in the index, the document itself tells what is missing before it.
-    if (!listed.cursor && value.cursor === this.state.cursor) return;
-    if (!listed.cursor && this.state.cursor && value.changed && value.prev_cursor !== this.state.cursor) {
-      this.#gap(url, `nothing between ${this.state.cursor} and ${value.cursor}`);
+    const { cursor } = this.state;
+    if (listed.cursor) {
+      if (value.cursor !== listed.cursor)
+        throw new ProtocolError(`its cursor is ${value.cursor}, in the index ${listed.cursor}`, url);
+    } else {
+      // Without cursors in the index, the document itself tells what is missing before it.
+      if (value.cursor === cursor) return;
+      if (cursor && value.changed && value.prev_cursor !== cursor)
+        this.#gap(url, `nothing between ${cursor} and ${value.cursor}`);
     }
     yield* this.#deliver({ url, text, value }, true);
   }
@@ -302,8 +291,7 @@ export class DiffDelta {
   /** The publisher began anew: its chain starts at zero and lacks the stored cursor. @param {Document} latest @returns {Page} */
   #reset({ value, url }) {
     this.state = { validator: this.state.validator, verified: this.state.verified, cursor: ZERO };
-    const { state } = this;
-    return { changes: [{ feed: value.source_id ?? sourceOf(url) ?? url, op: "reset" }], states: () => state, state };
+    return this.#page({ feed: value.source_id ?? sourceOf(url) ?? url, op: "reset" });
   }
 
   /** Delivers the latest document without an index, and tells a gap before it. @param {Document} latest @param {string} why @returns {AsyncGenerator<Page, void, void>} */
@@ -311,6 +299,7 @@ export class DiffDelta {
     const { value, url } = latest;
     const known = this.state.cursor ?? this.state.partial?.cursor;
     if (!this.#follows(value) && this.state.partial?.cursor !== value.cursor) {
+      if (this.#isOlder(value)) this.#lag(url);
       if (known === undefined) this.#warn(url, `only the latest changes are there: ${why}`);
       else if (value.changed && value.prev_cursor === ZERO) yield this.#reset(latest);
       else this.#gap(url, `between ${known} and ${value.cursor}: ${why}`);
@@ -341,29 +330,26 @@ export class DiffDelta {
     if (isProvable) await this.#prove(document);
     const { since, partial } = this.state;
     // Documents have whole seconds.
-    const isEarlier = Number(time(value.generated_at)) < Math.floor(Number(time(since)) / 1000) * 1000;
+    const isEarlier = time(value.generated_at) < Math.floor(time(since) / 1000) * 1000;
     const feed = value.source_id ?? sourceOf(/** @type {string} */ (this.#urls.latest)) ?? url;
-    for (const [name, list] of Object.entries({
-      ...value.buckets,
-      ...Object.fromEntries(BUCKETS.map(([name]) => [name, []])),
-    })) {
-      if (list?.length) this.#warn(url, `the bucket ${name} is unknown, and its ${list.length} items are left out`);
+    for (const [name, list] of Object.entries(value.buckets)) {
+      if (list?.length && !BUCKETS.includes(name))
+        this.#warn(url, `the bucket ${name} is unknown; ${list.length} items are left out`);
     }
     const deltas = [];
-    for (const [name, kind] of BUCKETS) {
+    for (const name of BUCKETS) {
       for (const item of value.buckets[name] ?? []) {
         // The chain leads to the document that had it first.
         if (isRepeat(item)) continue;
         if (typeof item?.id === "string" && item.id)
-          deltas.push(parsed(() => fromDelta(item, kind, feed), "a malformed item", url));
+          deltas.push(parsed(() => fromDelta(item, name, feed), "a malformed item", url));
         else this.#warn(url, `an item of bucket ${name} has no id`);
       }
     }
     // Stable: changes of one time keep the order of the buckets, and those without a time come first.
-    deltas.sort((a, b) => (a.at ?? -Infinity) - (b.at ?? -Infinity) || 0);
-    const before = (partial?.cursor === value.cursor && partial?.delivered) || 0;
-    const isWanted = (/** @type {number | undefined} */ at) =>
-      at === undefined ? !isEarlier : since === undefined || at >= Number(time(since));
+    deltas.sort((a, b) => (a.at || 0) - (b.at || 0));
+    const before = partial && partial.cursor === value.cursor ? partial.delivered : 0;
+    const isWanted = (/** @type {number} */ at) => (isNaN(at) ? !isEarlier : !(at < time(since)));
     const wanted = deltas
       .map((delta, at) => ({ ...delta, number: at + 1 }))
       .filter((delta) => delta.number > before && isWanted(delta.since));

@@ -13,7 +13,7 @@ const MAX_LINKS = 6;
 /** Names of towpath's list of addresses, with their protocols. @type {Record<string, Offer["protocol"]>} */
 const LISTED = { smart: "smart", head: "diffdelta", events: "events" };
 /** The strongest promise first, and of equals the one that tells a change first. @type {Offer["protocol"][]} */
-const PREFERRED = ["smart", "diffdelta", "events"];
+export const PREFERRED = ["smart", "diffdelta", "events"];
 
 /** @param {any} json @param {string} url @returns {Offer[]} */
 function offersOf(json, url) {

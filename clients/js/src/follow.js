@@ -1,7 +1,7 @@
 // The loop over changes: what to begin with, and how far the state may move.
 import { ProtocolError, StateError, UsageError, shown } from "./errors.js";
 import { DiffDelta } from "./diffdelta.js";
-import { discoverAll } from "./discover.js";
+import { PREFERRED, discoverAll } from "./discover.js";
 import { events } from "./events.js";
 import { FeedName } from "./name.js";
 import { Session, parseUrl } from "./session.js";
@@ -38,8 +38,7 @@ function checked(saved, url) {
     throw wrong("it is no state of towpath", url);
   if (version !== VERSION) throw wrong(`it has version ${version}, not ${VERSION}`, url);
   if (parseUrl(of).href !== url.href) throw wrong(`it is of ${shown(of)}`, url);
-  if (protocol !== "smart" && protocol !== "events" && protocol !== "diffdelta")
-    throw wrong(`it is of the protocol ${protocol}`, url);
+  if (!protocol || !PREFERRED.includes(protocol)) throw wrong(`it is of the protocol ${protocol}`, url);
   // Without a position after an interrupted first page: it is read again.
   return { protocol, state: state ?? undefined, at: parseUrl(at ?? of).href };
 }
@@ -54,9 +53,9 @@ export class Follow {
     this.url = parseUrl(url);
     this.options = options;
     const { protocol = "auto", from, once } = options;
-    if (!["auto", "smart", "events", "diffdelta"].includes(protocol))
+    if (protocol !== "auto" && !PREFERRED.includes(protocol))
       throw new UsageError(`protocol: ${protocol} is unknown`);
-    if (from instanceof Date && Number.isNaN(from.getTime())) throw new UsageError("from: not a valid Date");
+    if (from instanceof Date && isNaN(+from)) throw new UsageError("from: not a valid Date");
     if (protocol === "smart") smartState(this.url);
     if (once && protocol === "events") throw new UsageError("once: an event stream has no end");
     this.session = new Session(this.url, {

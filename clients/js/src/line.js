@@ -12,19 +12,18 @@ function compact(members) {
   return Object.fromEntries(Object.entries(members).filter(([, value]) => !empty(value)));
 }
 
-/** Milliseconds of a time; undefined without one. A time without a zone is UTC. @param {unknown} text */
+/** Milliseconds of a time; NaN without one. A time without a zone is UTC. @param {unknown} text */
 export function time(text) {
-  if (typeof text !== "string") return undefined;
+  if (typeof text !== "string") return NaN;
   // The compact form is that of DiffDelta's archive names (section 1.3).
   const iso = text.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, "$1-$2-$3T$4:$5:$6Z");
-  const ms = Date.parse(/T[\d:.]+$/.test(iso) ? `${iso}Z` : iso);
-  return Number.isNaN(ms) ? undefined : ms;
+  return Date.parse(/T[\d:.]+$/.test(iso) ? `${iso}Z` : iso);
 }
 
 /** RFC 3339 in UTC. @param {unknown} text */
 export function utc(text) {
   const ms = time(text);
-  if (ms === undefined) return undefined;
+  if (isNaN(ms)) return undefined;
   // The text itself where it is in order: it may be more exact than a Date.
   return /^[\d-]+T[\d:.]+Z$/.test(String(text)) ? String(text) : new Date(ms).toISOString().replace(".000Z", "Z");
 }
@@ -111,20 +110,20 @@ export const isRepeat = (delta) => delta?.changed_in > 0 && delta.source_payload
 
 /**
  * A change from a delta item of DiffDelta (section 9), with the time that orders it and the one that a start is compared with.
- * @param {any} delta @param {string} kind of its bucket @param {string} feed
- * @returns {{ change: Change, at: number | undefined, since: number | undefined }}
+ * @param {any} delta @param {string} bucket @param {string} feed
+ * @returns {{ change: Change, at: number, since: number }} NaN without a time
  */
-export function fromDelta(delta, kind, feed) {
+export function fromDelta(delta, bucket, feed) {
   const ours = delta.source_payload?.profile === PROFILE ? delta.source_payload : undefined;
   const own = ours ?? {};
   const excerpt = text(delta.content?.excerpt_text);
   const has = (/** @type {string} */ name) => !own.absent?.includes(name);
   // Section 1.2: the bucket decides. Only an item of `flagged` or `updated` states its own kind.
-  const op = (kind === "updated" ? (delta.change ?? kind) : kind) === "removed" ? "delete" : "put";
+  const op = (bucket === "new" || bucket === "removed" ? bucket : delta.change) === "removed" ? "delete" : "put";
   const modified = utc(own.removed_at) ?? utc(delta.provenance?.fetched_at);
   const change = { feed: text(delta.source) || feed, op, id: own.id ?? delta.id, modified };
   const at = time(modified);
-  if (op === "delete") return { change: compact(change), at, since: ours && at };
+  if (op === "delete") return { change: compact(change), at, since: ours ? at : NaN };
   const {
     change: _,
     content,
@@ -157,5 +156,5 @@ export function fromDelta(delta, kind, feed) {
     extra: compact(extra),
   });
   const body = contentMembers(own.content_type ?? "", own.content_text, own.content_base64);
-  return { change: { ...compact(change), item, ...body }, at, since: ours && at };
+  return { change: { ...compact(change), item, ...body }, at, since: ours ? at : NaN };
 }

@@ -62,7 +62,7 @@ async function pull(session, base, query, feed) {
   const items = page?.items ?? (page?.url && []);
   if (!Array.isArray(items)) throw answer.wrong("neither lines nor items");
   if (items.some((item) => !["string", "number"].includes(typeof item?.id))) throw answer.wrong("an item has no id");
-  const cursor = page.last_cursor === undefined || page.last_cursor === null ? undefined : String(page.last_cursor);
+  const cursor = String(page.last_cursor ?? "") || undefined;
   if (items.length && !cursor) throw answer.wrong("items, but no last_cursor");
   /** @type {any[]} */
   const changes = items.map((item, at) =>

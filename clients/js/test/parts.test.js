@@ -82,8 +82,20 @@ test("an index of another publisher: newest first, times in compact form, member
   assert.throws(() => readIndex(answer, '{"snapshots": ['), /not JSON/);
 });
 
+test("an index is in the order of its cursors, whatever the publisher's clock did", () => {
+  const answer = { type: "application/json", wrong: (why) => new Error(why) };
+  const ordered = (...snapshots) => readIndex(answer, JSON.stringify({ snapshots })).snapshots.map(({ url }) => url).join("");
+  const [a, b, c] = [entry(8, zero, "a"), entry(9, "a", "b"), entry(1, "b", "c")];
+  assert.deepEqual([ordered(a, b, c), ordered(c, b, a)], ["abc", "abc"]);
+  const [d, e] = [entry(1, zero, "d"), entry(2, "d", "e")];
+  assert.deepEqual([ordered(d, e), ordered(e, d)], ["de", "de"]);
+  // Without cursors the times tell, and of one second the order of the list.
+  const [f, g, h] = ["f", "g", "h"].map((url, at) => ({ url, generated_at: `2026-01-01T00:00:0${at >> 1}Z` }));
+  assert.deepEqual([ordered(f, g, h), ordered(h, g, f)], ["fgh", "fgh"]);
+});
+
 test("times and addresses", () => {
-  assert.deepEqual([time("20260205T120001Z"), time("2026-02-05T12:00:01"), time("soon"), time(5)], [1770292801000, 1770292801000, undefined, undefined]);
+  assert.deepEqual([time("20260205T120001Z"), time("2026-02-05T12:00:01"), time("soon"), time(5)], [1770292801000, 1770292801000, NaN, NaN]);
   assert.deepEqual([utc("2026-02-05T13:00:01+01:00"), utc("2026-02-05T12:00:01.123456789Z"), utc("1970-01-01T00:00:00Z")], ["2026-02-05T12:00:01Z", "2026-02-05T12:00:01.123456789Z", "1970-01-01T00:00:00Z"]);
   for (const [url, head] of [["http://h/diff/ab/head.json", "ab/"], ["http://h/diff/ab/latest.json?k=1", "ab/"], ["http://h/diff/ab/", "ab/"], ["http://h/diff/source/ab", "source/ab/"]]) {
     assert.equal(new URL(locate(parseUrl(url)).head).pathname, `/diff/${head}head.json`);
