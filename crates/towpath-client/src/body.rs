@@ -69,7 +69,8 @@ impl StreamingBody {
     /// # Errors
     ///
     /// [`TransferError::Body`] if the body is truncated or its content coding is damaged,
-    /// [`TransferError::TooLarge`] and [`TransferError::Timeout`] if it exceeds a limit.
+    /// [`TransferError::Coding`] if its coding is unknown, [`TransferError::TooLarge`] and
+    /// [`TransferError::Timeout`] if it exceeds a limit.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, TransferError> {
         match self.read().await {
             Ok(Some(chunk)) => Ok(Some(chunk)),

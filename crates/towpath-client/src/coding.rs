@@ -36,9 +36,8 @@ pub(super) enum DecodedBody {
 impl DecodedBody {
     /// Decodes the body of `response` and removes the coding's `headers`.
     pub(super) fn new(response: reqwest::Response, headers: &mut HeaderMap) -> Result<Self, TransferError> {
-        let coding = headers.get(CONTENT_ENCODING).map_or("", |v| v.to_str().unwrap_or("?"));
-        let coding = coding.trim().to_ascii_lowercase();
-        if matches!(coding.as_str(), "" | "identity") {
+        let coding = coding_of(headers);
+        if coding.is_empty() {
             return Ok(Self::Identity(Box::new(response)));
         }
         let encoded = StreamReader::new(response.bytes_stream().map_err(io::Error::other));
@@ -57,10 +56,8 @@ impl DecodedBody {
                 decoder.multiple_members(true);
                 Box::pin(decoder)
             }
-            other => {
-                let reason = format!("its content coding {other:?} is not one that was accepted");
-                return Err(TransferError::Body(reason));
-            }
+            // Also several codings in a row, of which no server needs more than one.
+            _ => return Err(TransferError::Coding { coding }),
         };
         // Both describe the encoded body. Kept, they would make a consumer decode twice or miscount.
         for name in [CONTENT_ENCODING, CONTENT_LENGTH] {
@@ -81,6 +78,14 @@ impl DecodedBody {
             }
         }
     }
+}
+
+/// Returns the codings that headers name, in lower case; empty without any.
+fn coding_of(headers: &HeaderMap) -> String {
+    // RFC 9110, section 5.3: several lines of one field are one list.
+    let lines = headers.get_all(CONTENT_ENCODING).iter().map(|value| value.to_str().unwrap_or("?"));
+    let names = lines.flat_map(|line| line.split(',')).map(|name| name.trim().to_ascii_lowercase());
+    names.filter(|name| !matches!(name.as_str(), "" | "identity")).collect::<Vec<_>>().join(", ")
 }
 
 impl fmt::Debug for DecodedBody {

@@ -161,7 +161,7 @@ fn codings_and_character_sets() {
 #[test]
 fn error_responses_keep_every_item() {
     type Case = (&'static str, fn() -> Vec<ScriptStep>);
-    let cases: [Case; 9] = [
+    let cases: [Case; 11] = [
         // Nothing that it could mean: the first answer has no validator.
         ("HTTP_304", || vec![send("HTTP/1.1 304 Not Modified\r\n\r\n")]),
         ("HTTP_404", || answer("404 Not Found", "", "no")),
@@ -169,6 +169,10 @@ fn error_responses_keep_every_item() {
         ("HTTP_503", || answer("503 Later", "Retry-After: 60\r\n", "no")),
         ("TRUNCATED", || vec![send("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n<rss"), ScriptStep::Close]),
         ("TRUNCATED", || answer("200 OK", "Content-Encoding: gzip\r\n", b"\x1f\x8bnot gzip")),
+        ("UNKNOWN_CODING", || answer("200 OK", "Content-Encoding: foo\r\n", rss("1", "Two"))),
+        ("UNKNOWN_CODING", || {
+            answer("200 OK", "Content-Encoding: deflate\r\nContent-Encoding: gzip\r\n", "?")
+        }),
         ("NETWORK_ERROR", || vec![send("nonsense\r\n\r\n"), ScriptStep::Close]),
         ("NETWORK_ERROR", || vec![ScriptStep::Close]),
         ("PARSE_ERROR", || answer("200 OK", "Content-Type: text/html\r\n", "<!doctype html><p>Hello</p>")),

@@ -136,6 +136,12 @@ pub enum TransferError {
     /// The body ended before its announced end, or its compression is broken.
     #[error("the body was cut off or damaged: {0}")]
     Body(String),
+    /// The body has a content coding that no request asked for.
+    #[error("the body has the content coding {coding:?}, and only gzip, br and zstd can be read")]
+    Coding {
+        /// The coding, as the headers name it.
+        coding: String,
+    },
     /// The body is larger than [`Request::max_body`].
     #[error("the body is larger than {limit} bytes (limit: max_mib)")]
     TooLarge {

@@ -87,6 +87,7 @@ impl SourceFailure {
             TransferError::Timeout(_) => "TIMEOUT",
             TransferError::TooLarge { .. } => "TOO_LARGE",
             TransferError::Body(_) => "TRUNCATED",
+            TransferError::Coding { .. } => "UNKNOWN_CODING",
             TransferError::Redirect(_) => "REDIRECT",
             TransferError::Address(_) => "ADDRESS_REFUSED",
             TransferError::Url(_) => "BAD_URL",
