@@ -206,6 +206,38 @@ fn pointers_that_find_nothing() {
     assert!(matches!(read(&document, &options()), Err(FormatError::Unknown(_))));
 }
 
+/// An object of items often has counts and times beside them, and a failing service answers with an error alone.
+#[test]
+fn values_that_are_no_objects_are_items_only_where_the_mapping_reads_them() {
+    let document = br#"{"count": 2, "a": {"t": "One"}, "ok": true, "b": null, "next": "x", "c": ["Two"]}"#;
+    let mapping = Mapping { id: "#key".into(), title: Some("/t".into()), ..Mapping::default() };
+    let of = |mapping: &Mapping, document: &[u8]| {
+        read(document, &ReadOptions { mapping: Some(mapping), format: Some(Format::Json), ..options() })
+    };
+    let feed = of(&mapping, document).unwrap();
+    let ids: Vec<_> = feed.items.iter().map(|item| item.id.as_str()).collect();
+    assert_eq!((ids, feed.counts.left_out), (vec!["a", "c"], 4));
+    assert_eq!(
+        feed.problems[0],
+        "item 1, \"count\": a number is there instead of an object and was left out"
+    );
+    let error = of(&mapping, br#"{"error": "busy", "code": 7}"#).unwrap_err().to_string();
+    assert!(error.contains("none of the 2 members is an object"), "{error}");
+    // Rates by name, and a list of names: the mapping takes the values themselves.
+    let rates = Mapping { id: "#key".into(), ..Mapping::default() };
+    let feed = of(&rates, br#"{"EUR": 1.10, "USD": 1, "XXX": null}"#).unwrap();
+    let contents: Vec<_> =
+        feed.items.iter().map(|item| item.content.as_ref().unwrap().text().unwrap()).collect();
+    assert_eq!((contents, feed.counts.left_out), (vec!["1.10", "1"], 1));
+    let names = Mapping {
+        title: Some(String::new()),
+        url: Some("https://x.example/{}".into()),
+        ..Mapping::default()
+    };
+    let feed = of(&names, br#"["Oak", "Elm"]"#).unwrap();
+    assert_eq!((feed.items.len(), feed.items[1].url.as_deref()), (2, Some("https://x.example/Elm")));
+}
+
 /// Issue of many readers: `<img src="/i.png">` means nothing to those who get the item from elsewhere.
 #[test]
 fn relative_addresses_in_contents_are_resolved_where_they_are_read() {

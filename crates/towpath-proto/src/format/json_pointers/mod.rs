@@ -2,7 +2,6 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeSeed as _;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -19,64 +18,18 @@ use crate::Timestamp;
 use crate::item::{Author, Content, Item};
 
 mod lines;
+mod mapping;
 mod node;
 mod stream;
 mod template;
 
 use lines::{is_lines, read_lines};
+pub use mapping::Mapping;
+use mapping::mapping_error;
+use node::RawNode;
 pub use node::raw_at;
-use node::{KEY, RawNode};
 use stream::{ItemsValue, RawItemReader, read_items};
 use template::{TemplatePart, parts};
-
-/// Pointers (RFC 6901) to the parts of a JSON feed. `items` is relative to the document, all others to an
-/// item.
-///
-/// A value with `{` is a template. In `https://example.com/{/id}` each `{pointer}` is replaced by the value
-/// it points to, percent-encoded.
-///
-/// `#key` is an item's name where the items are an object's members: `id = "#key"`, `{#key}` in templates.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Mapping {
-    /// Array of items, or object whose values are the items. The empty pointer is the document itself, or in NDJSON
-    /// its lines.
-    #[serde(default)]
-    #[cfg_attr(feature = "schema", schemars(example = "/vulnerabilities"))]
-    pub items: String,
-    /// Id of the item: text, or a number as written.
-    #[cfg_attr(feature = "schema", schemars(example = "/cveID"))]
-    pub id: String,
-    /// Address of the item's page.
-    #[cfg_attr(feature = "schema", schemars(example = "https://nvd.nist.gov/vuln/detail/{/cveID}"))]
-    pub url: Option<String>,
-    /// Title, as plain text.
-    #[cfg_attr(feature = "schema", schemars(example = "/vulnerabilityName"))]
-    pub title: Option<String>,
-    /// Short description, as plain text.
-    #[cfg_attr(feature = "schema", schemars(example = "/shortDescription"))]
-    pub summary: Option<String>,
-    /// Text of the content, of type `content_type`. Without it the content is the whole item as JSON.
-    #[cfg_attr(feature = "schema", schemars(example = "/body_html"))]
-    pub content: Option<String>,
-    /// Media type of `content`, not a pointer. `text/html` by default.
-    #[cfg_attr(feature = "schema", schemars(example = "text/plain"))]
-    pub content_type: Option<String>,
-    /// Name of the author, or array of names.
-    #[cfg_attr(feature = "schema", schemars(example = "/vendorProject"))]
-    pub authors: Option<String>,
-    /// Tag, or array of tags.
-    #[cfg_attr(feature = "schema", schemars(example = "/tags"))]
-    pub tags: Option<String>,
-    /// Time of publication: a date, date and time, or Unix seconds, also with a fraction. Text of up to eight digits is
-    /// not taken for seconds: `20250124` is a day.
-    #[cfg_attr(feature = "schema", schemars(example = "/dateAdded"))]
-    pub published: Option<String>,
-    /// Time of the last update, in the same forms.
-    #[cfg_attr(feature = "schema", schemars(example = "/dateUpdated"))]
-    pub updated: Option<String>,
-}
 
 /// Characters that stay unencoded in a URL (RFC 3986, section 2.3).
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -96,7 +49,10 @@ pub(crate) fn read(
     mapping.check()?;
     let text = without_mark(text);
     let (base, feed) = (Base::new(base_url, budget), FeedDocument::new(Format::Json));
-    let mut reader = MappedListReader { text, mapping, base, feed, problems: Problems::default(), count: 0 };
+    let takes_scalars = mapping.takes_scalars();
+    let problems = Problems::default();
+    let mut reader =
+        MappedListReader { text, mapping, takes_scalars, base, feed, problems, count: 0, scalars: 0 };
     let found = match lines || (mapping.items.is_empty() && is_lines(text)) {
         true => read_lines(text, &mut reader).map(|()| ItemsValue::List)?,
         false => read_items(text, &mapping.items, &mut reader)?,
@@ -111,6 +67,10 @@ pub(crate) fn read(
         return Err(mapping_error(&mapping.items, reason));
     }
     // A single item without id is skipped; without any id the pointer is wrong.
+    if reader.feed.items.is_empty() && reader.scalars == reader.count && reader.count > 0 {
+        let reason = format!("none of the {} members is an object", reader.count);
+        return Err(mapping_error(&mapping.items, reason));
+    }
     if reader.feed.items.is_empty() && reader.count > 0 {
         let reason = format!("nothing is there in any of the {} items", reader.count);
         return Err(mapping_error(&mapping.id, reason));
@@ -124,11 +84,15 @@ pub(crate) fn read(
 struct MappedListReader<'a> {
     text: &'a str,
     mapping: &'a Mapping,
+    /// True if numbers, texts and truth values may be items.
+    takes_scalars: bool,
     base: Base,
     feed: FeedDocument,
     problems: Problems,
     /// Number of items so far, skipped ones included.
     count: usize,
+    /// Number of those that were skipped because they are no objects.
+    scalars: usize,
 }
 
 impl RawItemReader for MappedListReader<'_> {
@@ -141,6 +105,11 @@ impl RawItemReader for MappedListReader<'_> {
             shared.exceeded().unwrap_or_else(|| syntax_error(self.text, offset, &error))
         })?;
         let tree = before.saturating_sub(self.base.budget.left());
+        if self.is_no_item(&value) {
+            self.leave_out(key, &value);
+            self.base.budget.refund(tree);
+            return Ok(());
+        }
         // Parsed and kept as text: a value alone would change numbers beyond 64 bits.
         let item = RawNode { value: &value, raw, key };
         let (base, problems) = (&mut self.base, &mut self.problems);
@@ -157,67 +126,30 @@ impl RawItemReader for MappedListReader<'_> {
     fn restart(&mut self) {
         self.feed.items.clear();
         self.problems = Problems::default();
-        self.count = 0;
+        (self.count, self.scalars) = (0, 0);
     }
 }
 
-fn mapping_error(pointer: &str, reason: String) -> FormatError {
-    FormatError::Mapping { place: format!("{pointer:?}"), reason }
-}
-
-impl Mapping {
-    /// Checks that each value is a pointer (RFC 6901, section 3) or a template of pointers.
-    pub fn check(&self) -> Result<(), FormatError> {
-        if !is_pointer(&self.items) {
-            // Checked before reading, so that a typo is not reported as an empty feed.
-            return Err(mapping_error(&self.items, "items is not a pointer: it must begin with /".into()));
-        }
-        let fields = [
-            ("id", Some(&self.id)),
-            ("url", self.url.as_ref()),
-            ("title", self.title.as_ref()),
-            ("summary", self.summary.as_ref()),
-            ("content", self.content.as_ref()),
-            ("authors", self.authors.as_ref()),
-            ("tags", self.tags.as_ref()),
-            ("published", self.published.as_ref()),
-            ("updated", self.updated.as_ref()),
-        ];
-        for (name, value) in fields {
-            let Some(value) = value else { continue };
-            check_value(value).map_err(|reason| mapping_error(value, format!("{name} {reason}")))?;
-        }
-        Ok(())
-    }
-}
-
-/// Checks a pointer or template.
-fn check_value(value: &str) -> Result<(), String> {
-    if !value.contains('{') {
-        return if is_pointer(value) || value == KEY {
-            Ok(())
-        } else {
-            Err("is not a pointer: it must begin with /".into())
-        };
-    }
-    for part in parts(value) {
-        match part {
-            TemplatePart::Unclosed(rest) => {
-                return Err(format!(
-                    "has a {{ without its }}: a pointer is written {{/id}}, here is {rest:?}"
-                ));
-            }
-            TemplatePart::Pointer(pointer) if !is_pointer(pointer) && pointer != KEY => {
-                return Err(format!("has {{{pointer}}}, which is not a pointer: it must begin with /"));
-            }
-            TemplatePart::Pointer(_) | TemplatePart::Text(_) => {}
+impl MappedListReader<'_> {
+    /// Returns true for a value beside the items, such as a count among an object's members.
+    fn is_no_item(&self, value: &Value) -> bool {
+        match value {
+            Value::Object(_) | Value::Array(_) => false,
+            Value::Null => true,
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => !self.takes_scalars,
         }
     }
-    Ok(())
-}
 
-fn is_pointer(text: &str) -> bool {
-    text.is_empty() || text.starts_with('/')
+    fn leave_out(&mut self, key: Option<&str>, value: &Value) {
+        self.count += 1;
+        self.scalars += 1;
+        let index = self.count;
+        self.problems.leave_out(|| {
+            let name = key
+                .map_or_else(String::new, |key| format!(", {:?}", key.chars().take(60).collect::<String>()));
+            format!("item {index}{name}: {} is there instead of an object and was left out", kind(value))
+        });
+    }
 }
 
 /// Reader of an item.
