@@ -114,6 +114,31 @@ fn a_receipt_names_a_folder_that_no_server_has_open() {
     drop(server);
 }
 
+/// A URL cannot name them: the deletion reached the feed's own address, and named another item.
+#[test]
+fn ids_that_are_dots_can_be_deleted_on_the_command_line() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    for id in [".", ".."] {
+        assert!(dir.run(&["put", "notes", id, "--title", "T"]).status.success(), "{id}");
+        let refused = dir.run(&["diff", "notes", id]);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(
+            stderr(&refused).contains(&format!("no URL can name the item {id:?}")),
+            "{}",
+            stderr(&refused)
+        );
+        let deleted = dir.run(&["delete", "notes", id]);
+        assert!(
+            stderr(&deleted).contains(&format!("deleted item {id} from feed notes: change ")),
+            "{deleted:?}"
+        );
+        let again = dir.run(&["delete", "notes", id]);
+        assert!(stderr(&again).contains(&format!("feed notes has no item {id:?}")), "{}", stderr(&again));
+    }
+    assert_eq!(server.json("/feeds?status")["feeds"][0]["live"], 0);
+}
+
 #[test]
 fn a_batch_is_appended_whole_or_not_at_all() {
     let dir = TestFolder::new(NOTES);

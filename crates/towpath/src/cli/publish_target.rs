@@ -64,6 +64,10 @@ fn no_feed(id: &FeedId, nearest: Option<&str>) -> CliError {
     CliError::usage(format!("the configuration has no feed {:?}{hint}", id.as_str()))
 }
 
+fn no_item(feed: &FeedId, id: &str) -> CliError {
+    CliError::failed(format!("feed {feed} has no item {id:?}"))
+}
+
 /// Parses the id of a feed.
 pub(super) fn feed_id(text: &str) -> Result<FeedId, CliError> {
     FeedId::new(text).map_err(|e| CliError::usage(e.to_string()))
@@ -214,7 +218,7 @@ impl PublishTarget {
                 let latest = engine.store.latest(feed, id).await?;
                 // Like the server, which responds 404 for an item that does not exist.
                 if latest.is_none_or(|latest| latest.op == Op::Delete) {
-                    return Err(CliError::failed(format!("feed {feed} has no item {id:?}")));
+                    return Err(no_item(feed, id));
                 }
                 self.append(feed, vec![NewChange::delete(id)]).await
             }
@@ -264,8 +268,31 @@ impl ServerClient {
     }
 
     async fn delete(&self, feed: &FeedId, id: &str) -> Result<Receipt, CliError> {
-        let url = item_url(&self.base, feed, id);
+        let Some(url) = self.item_url(feed, id) else {
+            let receipt = self.append(feed, &[NewChange::delete(id)]).await?;
+            // Like the server, which responds 404 for an item that does not exist.
+            return match receipt.appended {
+                0 => Err(no_item(feed, id)),
+                _ => Ok(receipt),
+            };
+        };
         self.receipt(Request { method: Method::DELETE, ..Request::get(RequestId(0), url) }).await
+    }
+
+    /// Returns the URL of an item; `None` if no URL can name it.
+    fn item_url(&self, feed: &FeedId, id: &str) -> Option<String> {
+        // RFC 3986, section 5.2.4: a parser removes segments that are dots, also if they are percent-encoded (WHATWG URL).
+        // An empty one names the feed's list.
+        (!matches!(id, "" | "." | "..")).then(|| item_url(&self.base, feed, id))
+    }
+
+    fn readable_item_url(&self, feed: &FeedId, id: &str) -> Result<String, CliError> {
+        self.item_url(feed, id).ok_or_else(|| {
+            let why = format!(
+                "no URL can name the item {id:?}: its versions are read in the data folder, while no server has it open"
+            );
+            CliError::usage(why)
+        })
     }
 
     /// Publishes, and returns the receipt. The receipt of one item names its change.
@@ -323,7 +350,7 @@ impl ServerClient {
 
     /// Returns the versions of an item.
     pub(super) async fn versions(&self, feed: &FeedId, id: &str) -> Result<ItemVersions, CliError> {
-        let url = format!("{}/versions", item_url(&self.base, feed, id));
+        let url = format!("{}/versions", self.readable_item_url(feed, id)?);
         let body = self.read(&url).await?;
         serde_json::from_slice(&body)
             .map_err(|e| CliError::failed(format!("{url}: not a list of versions: {e}")))
@@ -331,7 +358,7 @@ impl ServerClient {
 
     /// Returns the line of a version of an item.
     pub(super) async fn version(&self, feed: &FeedId, id: &str, seq: Seq) -> Result<Bytes, CliError> {
-        self.read(&format!("{}?as=line&version={seq}", item_url(&self.base, feed, id))).await
+        self.read(&format!("{}?as=line&version={seq}", self.readable_item_url(feed, id)?)).await
     }
 
     /// Creates a snapshot and returns its URL.
