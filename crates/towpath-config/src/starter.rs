@@ -9,6 +9,8 @@ pub struct StarterFeed {
     pub id: String,
     /// URL of the source.
     pub url: String,
+    /// Title for people, if a list has one.
+    pub title: Option<String>,
 }
 
 const HEAD: &str = "\
@@ -31,10 +33,12 @@ pub fn starter(feeds: &[StarterFeed]) -> String {
             "\n# Publish to it: echo Hello | towpath put notes first -\n[[feed]]\nid = \"notes\"\n",
         );
     }
-    for StarterFeed { id, url } in feeds {
-        // Texts of TOML: an address may have any character.
-        let (id, url) = (toml::Value::from(id.as_str()), toml::Value::from(url.replace("${", "$${")));
-        let _ = write!(text, "\n[[feed]]\nid = {id}\n[feed.source]\nurl = {url}\nevery = \"15m\"\n");
+    // Texts of TOML: an address or title may have any character.
+    let quoted = |text: &str| toml::Value::from(text.replace("${", "$${"));
+    for StarterFeed { id, url, title } in feeds {
+        let title = title.as_deref().map_or_else(String::new, |title| format!("title = {}\n", quoted(title)));
+        let (id, url) = (quoted(id), quoted(url));
+        let _ = write!(text, "\n[[feed]]\nid = {id}\n{title}[feed.source]\nurl = {url}\nevery = \"15m\"\n");
     }
     text
 }
@@ -52,7 +56,10 @@ mod tests {
             |feeds: &[StarterFeed]| Config::parse(&starter(feeds), Path::new("towpath.toml")).unwrap();
         assert_eq!(parse(&[]).feeds[0].id().as_str(), "notes");
         let url = "https://example.com/?q=\"${X}\\".to_owned();
-        let config = parse(&[StarterFeed { id: "aa".into(), url: url.clone() }]);
+        let title = "\"A\" & ${B}\\'";
+        let feed = StarterFeed { id: "aa".into(), url: url.clone(), title: Some(title.into()) };
+        let config = parse(&[feed]);
+        assert_eq!(config.feeds[0].title(), title);
         assert_eq!(config.feeds[0].source.as_ref().unwrap().url.as_deref(), Some(url.as_str()));
     }
 }

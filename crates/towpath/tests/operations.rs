@@ -341,11 +341,13 @@ fn sockets_of_the_service_manager_are_served() {
 fn init_writes_a_configuration_that_works() {
     let dir = TestFolder::new("");
     std::fs::remove_file(dir.path("towpath.toml")).unwrap();
-    let opml = br#"<opml version="2.0"><body><outline text="News" xmlUrl="https://news.example/rss"/></body></opml>"#;
+    let opml = br#"<opml version="2.0"><body><outline text="News &amp; more" xmlUrl="https://news.example/rss"/></body></opml>"#;
     dir.write("list.opml", opml);
     let said = stdout(&dir.run(&["init", "--from", "https://www.example.com/feed.xml", "list.opml"]));
     assert!(said.contains("2 feeds"), "{said}");
     assert!(stdout(&dir.run(&["config", "check"])).contains("valid: 2 feeds"));
+    let written = std::fs::read_to_string(dir.path("towpath.toml")).unwrap();
+    assert!(written.contains("title = \"News & more\""), "{written}");
     let again = dir.run(&["init"]);
     assert_eq!(again.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&again.stderr).contains("is there already"), "{again:?}");

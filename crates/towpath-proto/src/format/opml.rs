@@ -1,5 +1,7 @@
 //! Feed lists in OPML 2.0: outlines with an `xmlUrl`, at any depth.
 
+use std::borrow::Cow;
+
 use super::error::FormatError;
 use super::position::line_and_column;
 use super::sniff;
@@ -7,12 +9,16 @@ use super::xml::{Tag, XmlReader, XmlToken};
 
 /// Maximum number of feeds in a list.
 pub const MAX_FEEDS: usize = 1_000_000;
+/// Maximum length of a title, in characters.
+const MAX_TITLE: usize = 200;
 
 /// Feed in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outline {
     /// URL of the feed, as written.
     pub xml_url: String,
+    /// Title, if the outline has one: OPML's `text` for people, or the `title` of the feed.
+    pub title: Option<String>,
     /// Line of the outline, from 1.
     pub line: usize,
 }
@@ -53,15 +59,18 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Outline>, FormatError> {
             // OPML has no namespace, so only the local name counts.
             continue;
         }
-        let Some(name) = address_attribute(&xml) else { continue };
-        let Some(xml_url) = xml.attribute(name)? else { continue };
+        let Some(xml_url) = attribute(&mut xml, "xmlUrl")? else { continue };
         line += line_and_column(&text.as_bytes()[counted..], tag.offset - counted).0 - 1;
         counted = tag.offset;
         // Bounds the memory for the list, whatever the document's size.
         if feeds.len() == MAX_FEEDS {
             return Err(FormatError::Limit(format!("line {line}: more than {MAX_FEEDS} feeds")));
         }
-        feeds.push(Outline { xml_url: xml_url.trim().to_owned(), line });
+        let title = match title(attribute(&mut xml, "text")?) {
+            Some(text) => Some(text),
+            None => title(attribute(&mut xml, "title")?),
+        };
+        feeds.push(Outline { xml_url: xml_url.trim().to_owned(), title, line });
     }
     xml.finish()?;
     if seen_root { Ok(feeds) } else { Err(FormatError::Unknown("there is no element in this XML".into())) }
@@ -75,10 +84,20 @@ fn check_root(tag: Tag<'_>) -> Result<(), FormatError> {
     Err(FormatError::Unknown(format!("XML with the root <{name}> is not an OPML feed list")))
 }
 
-/// Returns the attribute `xmlUrl`, compared without case: writers differ.
-fn address_attribute<'i>(xml: &XmlReader<'i>) -> Option<&'i str> {
+/// Returns an attribute by its name, compared without case: writers differ.
+fn attribute<'i>(xml: &mut XmlReader<'i>, name: &str) -> Result<Option<Cow<'i, str>>, FormatError> {
     let mut names = xml.raw_attributes().iter().map(|(name, _)| *name);
-    names.find(|name| name.eq_ignore_ascii_case("xmlUrl"))
+    match names.find(|written| written.eq_ignore_ascii_case(name)) {
+        Some(written) => xml.attribute(written),
+        None => Ok(None),
+    }
+}
+
+/// Returns a text as a title: on one line, without spaces around it.
+fn title(text: Option<Cow<'_, str>>) -> Option<String> {
+    let text = text?.split_whitespace().collect::<Vec<_>>().join(" ");
+    // A list may have a text of any length in its attribute.
+    Some(text.chars().take(MAX_TITLE).collect()).filter(|text: &String| !text.is_empty())
 }
 
 #[cfg(test)]
@@ -105,6 +124,15 @@ mod tests {
             [("https://a.example/feed?x=1&y=2", 4), ("https://b.example/", 5), ("http://c.example/", 8)];
         assert_eq!(feeds(opml), expected.map(|(url, line)| (url.to_owned(), line)));
         assert!(is_xml(b"\xef\xbb\xbf \n<opml/>") && !is_xml(b"https://a.example/"));
+    }
+
+    #[test]
+    fn outlines_keep_their_titles() {
+        let opml = "<opml><body><outline text=' A &amp; \n B ' title='other' xmlUrl='http://a.example/'/>\
+                    <outline TEXT='' Title='C' xmlUrl='http://c.example/'/><outline xmlUrl='http://d.example/'/></body></opml>";
+        let titles: Vec<_> =
+            read(opml.as_bytes()).unwrap().into_iter().map(|outline| outline.title).collect();
+        assert_eq!(titles, [Some("A & B".to_owned()), Some("C".to_owned()), None]);
     }
 
     #[test]

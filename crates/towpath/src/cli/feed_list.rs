@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use towpath_proto::format::FormatError;
-use towpath_proto::format::opml;
+use towpath_proto::format::opml::{self, Outline};
 use url::Url;
 
 use super::feed_url::parse_url;
@@ -34,8 +34,21 @@ pub(super) enum ListError {
     Empty { path: PathBuf },
 }
 
-/// Reads the feeds of a list, in order.
+/// Feed of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ListedFeed {
+    pub(super) url: Url,
+    /// Title in OPML.
+    pub(super) title: Option<String>,
+}
+
+/// Reads the addresses of a list, in order.
 pub(super) fn read(path: &Path) -> Result<Vec<Url>, ListError> {
+    Ok(read_with_titles(path)?.into_iter().map(|feed| feed.url).collect())
+}
+
+/// Reads the feeds of a list, in order.
+pub(super) fn read_with_titles(path: &Path) -> Result<Vec<ListedFeed>, ListError> {
     let failed = |error| ListError::Read { path: path.into(), error };
     let too_large = |limit: String| ListError::TooLarge { path: path.into(), limit };
     let mut bytes = Vec::new();
@@ -59,7 +72,7 @@ pub(super) fn without_duplicates(feeds: Vec<Url>) -> (Vec<Url>, Vec<Url>) {
     feeds.into_iter().partition(|feed| distinct.insert(feed.clone()))
 }
 
-fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Url>, ListError> {
+fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<ListedFeed>, ListError> {
     let address = |text: &str, line| {
         let excerpt = || text.chars().take(200).collect();
         let parsed = match text.split_whitespace().nth(1) {
@@ -70,13 +83,18 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Url>, ListError> {
     };
     if opml::is_xml(bytes) {
         let outlines = opml::read(bytes).map_err(|error| ListError::Opml { path: path.into(), error })?;
-        return outlines.iter().map(|outline| address(&outline.xml_url, outline.line)).collect();
+        let feed = |outline: Outline| {
+            let url = address(&outline.xml_url, outline.line)?;
+            Ok(ListedFeed { url, title: outline.title })
+        };
+        return outlines.into_iter().map(feed).collect();
     }
     // Invalid bytes end up in a URL error that names the line.
     let text = String::from_utf8_lossy(bytes);
     let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate();
     let addresses = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    addresses.map(|(index, line)| address(line, index + 1)).collect()
+    let feed = |(index, line)| Ok(ListedFeed { url: address(line, index + 1)?, title: None });
+    addresses.map(feed).collect()
 }
 
 #[cfg(test)]
@@ -85,7 +103,7 @@ mod tests {
 
     fn parsed(list: &str) -> Result<Vec<String>, String> {
         let feeds = parse(Path::new("list"), list.as_bytes()).map_err(|e| e.to_string())?;
-        Ok(feeds.into_iter().map(String::from).collect())
+        Ok(feeds.into_iter().map(|feed| feed.url.into()).collect())
     }
 
     #[test]

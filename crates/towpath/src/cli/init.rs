@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use url::{Host, Url};
 
 use super::error::{CliError, Exit};
-use super::feed_list;
+use super::feed_list::{self, ListedFeed};
 use super::feed_url::parse_url;
 use super::style::print_success;
 use crate::config::{Config, DEFAULT_FILE, StarterFeed, starter};
@@ -51,25 +51,28 @@ pub(crate) fn init(args: &InitArgs) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-/// Returns the addresses of all sources, each once.
-fn sources(from: &[String]) -> Result<Vec<Url>, CliError> {
+/// Returns all sources, each once, with the titles of lists.
+fn sources(from: &[String]) -> Result<Vec<ListedFeed>, CliError> {
     let mut sources = Vec::new();
     for text in from {
         let is_url = text.contains("://");
         if is_url {
-            sources.push(parse_url(text).map_err(|e| CliError::usage(format!("--from {text}: {e}")))?);
+            let url = parse_url(text).map_err(|e| CliError::usage(format!("--from {text}: {e}")))?;
+            sources.push(ListedFeed { url, title: None });
         } else {
-            let list = feed_list::read(Path::new(text)).map_err(|e| CliError::usage(e.to_string()))?;
-            sources.extend(list);
+            let list = feed_list::read_with_titles(Path::new(text));
+            sources.extend(list.map_err(|e| CliError::usage(e.to_string()))?);
         }
     }
-    Ok(feed_list::without_duplicates(sources).0)
+    let mut known = HashSet::new();
+    sources.retain(|source| known.insert(source.url.clone()));
+    Ok(sources)
 }
 
 /// Gives each source an id of its own, after its address.
-fn named(sources: Vec<Url>) -> Vec<StarterFeed> {
+fn named(sources: Vec<ListedFeed>) -> Vec<StarterFeed> {
     let mut taken = HashSet::new();
-    let name = |url: Url| {
+    let name = |ListedFeed { url, title }| {
         let base = id_of(&url);
         let mut id = base.clone();
         let mut number = 2;
@@ -77,7 +80,7 @@ fn named(sources: Vec<Url>) -> Vec<StarterFeed> {
             id = format!("{base}-{number}");
             number += 1;
         }
-        StarterFeed { id, url: url.into() }
+        StarterFeed { id, url: url.into(), title }
     };
     sources.into_iter().map(name).collect()
 }
@@ -136,7 +139,8 @@ mod tests {
             "http://[2001:db8::7]/rss",
             "https://ö.example/",
         ];
-        let feeds = named(urls.iter().map(|url| Url::parse(url).unwrap()).collect());
+        let listed = |url| ListedFeed { url: Url::parse(url).unwrap(), title: None };
+        let feeds = named(urls.into_iter().map(listed).collect());
         let ids: Vec<_> = feeds.iter().map(|feed| feed.id.as_str()).collect();
         let expected = [
             "example",
