@@ -15,7 +15,8 @@ use crate::FeedId;
 
 /// Member of a state with the publisher's name. The followers' own states have no such member.
 const MEMBER: &str = "feed_name";
-/// Member of a state with the name that the copy has, whoever chose it. States of earlier versions have none.
+/// Member of a state with the name that the copy has, whoever chose it. Null for the names that documents give to their items.
+/// States of earlier versions have none.
 const COPIED_AS: &str = "copied_as";
 
 /// Name of a followed feed, as far as it is known.
@@ -25,6 +26,8 @@ pub struct FeedName {
     is_settled: bool,
     /// True if the follower or the state has fixed the name, whatever the documents say.
     is_fixed: bool,
+    /// True if the copy has the names that the documents give to their items.
+    is_by_item: bool,
 }
 
 impl FeedName {
@@ -34,22 +37,25 @@ impl FeedName {
         let Some(state) = state else {
             let is_fixed = fixed.is_some();
             let name = fixed.or(described.map(|name| name.to_string()));
-            return Self { name, is_settled: is_fixed, is_fixed };
+            return Self { name, is_settled: is_fixed, is_fixed, is_by_item: false };
         };
+        // An earlier version takes null for no name, and names the items by their documents, too.
+        let is_by_item = state.get(COPIED_AS) == Some(&Value::Null);
         let mut text = |member| match state.as_object_mut()?.remove(member)? {
             Value::String(name) => Some(name),
             _ => None,
         };
         let (copied_as, published) = (text(COPIED_AS), text(MEMBER));
         let published = published.filter(|name| FeedId::new(name).is_ok());
-        let is_fixed = copied_as.is_some() || fixed.is_some();
-        Self { name: copied_as.or(fixed).or(published), is_settled: true, is_fixed }
+        let fixed = copied_as.or(fixed).filter(|_| !is_by_item);
+        let is_fixed = fixed.is_some();
+        Self { name: fixed.or(published), is_settled: true, is_fixed, is_by_item }
     }
 
-    /// Returns the follower with this name on its changes if the name is fixed. The documents of others name the feed of each
-    /// item themselves.
+    /// Returns the follower of documents that name the feed of each item, with this name on its changes if the name is fixed.
     pub fn of_named(self, follower: impl Follower + 'static) -> Box<dyn Follower> {
-        if self.is_fixed { self.of(follower) } else { Box::new(follower) }
+        let is_by_item = !self.is_fixed;
+        Self { is_by_item, ..self }.of(follower)
     }
 
     /// Returns the follower of the feed with this name on its changes.
@@ -64,7 +70,9 @@ impl FeedName {
             Event::Reset(reset) => self.replace(&mut reset.feed),
             Event::Checkpoint(Value::Object(state)) => {
                 self.is_settled = true;
-                if let Some(name) = &self.name {
+                if self.is_by_item {
+                    state.insert(COPIED_AS.into(), Value::Null);
+                } else if let Some(name) = &self.name {
                     state.insert(COPIED_AS.into(), name.as_str().into());
                     // Earlier versions know this one only.
                     if FeedId::new(name).is_ok() {
@@ -82,7 +90,7 @@ impl FeedName {
 
     fn replace(&mut self, feed: &mut String) {
         self.is_settled = true;
-        if let Some(name) = &self.name {
+        if let Some(name) = self.name.as_ref().filter(|_| !self.is_by_item) {
             name.clone_into(feed);
         }
     }
@@ -175,6 +183,27 @@ mod tests {
         // Of an earlier version, whose copies among others have the URL although the state has a name.
         let mut earlier = json!({ "since": 1, "feed_name": "orders" });
         assert_eq!(passed(&mut FeedName::take(Some(&mut earlier), None, Some(URL.into()))).0, URL);
+    }
+
+    /// A DiffDelta document names the feed of each item. A copy of it keeps these names if it is followed with others later.
+    #[test]
+    fn names_of_items_outlast_a_change_of_the_way_a_feed_is_followed() {
+        let by_item = |name: FeedName| FeedName { is_by_item: !name.is_fixed, ..name };
+        let mut alone = by_item(FeedName::take(None, FeedId::new("described").ok(), None));
+        answered(&mut alone, "orders");
+        let (change, reset, mut state) = passed(&mut alone);
+        assert_eq!((&*change, &*reset), (URL, URL));
+        let fleet = || Some("http://a.example/diff/".to_owned());
+        let mut among_others = by_item(FeedName::take(Some(&mut state), None, fleet()));
+        assert_eq!(state, json!({ "since": 1 }), "the follower sees its own state");
+        let (change, reset, mut state) = passed(&mut among_others);
+        assert_eq!((&*change, &*reset), (URL, URL));
+        assert_eq!(passed(&mut by_item(FeedName::take(Some(&mut state), None, None))).0, URL);
+        // The other way round, the copy has the fleet's name.
+        let mut among_others = by_item(FeedName::take(None, None, fleet()));
+        let (change, _, mut state) = passed(&mut among_others);
+        assert_eq!(Some(change), fleet());
+        assert_eq!(Some(passed(&mut by_item(FeedName::take(Some(&mut state), None, None))).0), fleet());
     }
 
     #[test]

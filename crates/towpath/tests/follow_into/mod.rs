@@ -85,6 +85,37 @@ fn several_feeds_share_the_tables() {
     assert_eq!(copy.number("SELECT count(*) FROM all_changes"), 3);
 }
 
+/// The documents of DiffDelta name the feed of each item. Otherwise a copy would have two of each changed item.
+#[test]
+fn a_diffdelta_copy_that_began_alone_keeps_its_name_among_others() {
+    let dir = TestFolder::new(CONFIG);
+    let server = dir.serve();
+    let publish_diff = |feed: &str, id: &str, title: &str| {
+        publish(&server, feed, &[json!({"id": id, "item": {"title": title}})]);
+        let path = format!("/diff/{feed}/latest.json");
+        server.wait_for(&path, |latest| latest["buckets"].to_string().contains(title));
+    };
+    publish_diff("orders", "a", "One");
+    publish_diff("notes", "n", "Note");
+    let urls = ["orders", "notes"].map(|feed| format!("{}/diff/{feed}/latest.json", server.base));
+    let follow = |urls: &[String]| {
+        let urls = urls.iter().map(String::as_str);
+        let args: Vec<&str> =
+            std::iter::once("follow").chain(urls).chain(["--into", "sqlite:copy.db", "--once"]).collect();
+        let output = dir.run(&args);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    };
+    follow(&urls[..1]);
+    publish_diff("orders", "a", "Two");
+    follow(&urls);
+    publish_diff("orders", "a", "Three");
+    follow(&urls[..1]);
+    let copy = SqliteCopy(dir.path("copy.db"));
+    let count = |feed: &str| copy.number(&format!("SELECT count(*) FROM items WHERE feed = '{feed}'"));
+    assert_eq!((count("orders"), count(&urls[0]), count(&urls[1])), (1, 0, 1));
+    assert_eq!(copy.number("SELECT count(*) FROM items WHERE title = 'Three'"), 1);
+}
+
 #[test]
 fn a_folder_has_one_file_per_item() {
     let dir = TestFolder::new(CONFIG);
