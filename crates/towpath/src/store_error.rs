@@ -25,9 +25,12 @@ pub enum StoreError {
     /// A record cannot be encoded.
     #[error("cannot encode a record for the store: {0}")]
     Encode(String),
-    /// A view of stored data cannot be built.
-    #[error("cannot build a view of the store: {0}")]
-    View(String),
+    /// A fault of the program.
+    #[error("internal error: {0}")]
+    Internal(String),
+    /// Others changed the same records at each of the tries.
+    #[error("{0}; try again")]
+    Contended(&'static str),
     /// This node's replica does not have the data yet; another node does.
     #[error("not available on this node yet: {reason}")]
     Unavailable {
@@ -60,6 +63,18 @@ impl StoreError {
             self,
             Self::Write(WriteError::Storage { .. } | WriteError::KeyTooLong { .. }) | Self::Encode(_)
         )
+    }
+
+    /// Returns true where stored data cannot be decoded. Other data may be sound.
+    pub fn is_damage(&self) -> bool {
+        let read = match self {
+            Self::Damaged(_) => return true,
+            Self::Read(error)
+            | Self::Append(AppendError::Read(error))
+            | Self::Write(WriteError::Read(error)) => error,
+            _ => return false,
+        };
+        matches!(read, ReadError::Damaged { .. })
     }
 
     /// Returns true where the store is being closed.

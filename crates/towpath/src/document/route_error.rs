@@ -211,6 +211,8 @@ impl From<StoreError> for RouteError {
             RouteErrorKind::Unavailable { retry_after }
         } else if error.is_conflict() {
             RouteErrorKind::Conflict
+        } else if matches!(error, StoreError::Contended(_)) {
+            RouteErrorKind::Busy
         } else {
             RouteErrorKind::Internal
         };

@@ -37,7 +37,7 @@ impl CheckPool {
             let _permit = permits.acquire_owned().await;
             check.await
         });
-        task.await.map_err(|e| StoreError::View(format!("internal error: a check panicked: {e}")))?
+        task.await.map_err(|e| StoreError::Internal(format!("a check panicked: {e}")))?
     }
 
     /// Joins the findings of checks in their order, of which only a few are begun at a time.
@@ -86,7 +86,7 @@ mod tests {
         let places: Vec<_> = found.0.iter().map(|finding| finding.place.clone()).collect();
         assert_eq!(places, (0..50).map(|number| number.to_string()).collect::<Vec<_>>());
         assert_eq!(most.load(Ordering::SeqCst), pool.size);
-        let failing = |_| pool.run(async { Err(StoreError::View("damaged".into())) });
+        let failing = |_| pool.run(async { Err(StoreError::Damaged("a record".into())) });
         assert!(pool.join((0..3).map(failing)).await.is_err());
     }
 }

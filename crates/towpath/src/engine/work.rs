@@ -17,7 +17,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StoreError> {
     let done = crate::blocking::blocking(work).await;
-    done.map_err(|e| StoreError::View(format!("internal error: building a document panicked: {e}")))
+    done.map_err(|e| StoreError::Internal(format!("building a document panicked: {e}")))
 }
 
 /// Runs work that writes to the store and then updates memory to its end, also if the caller's future is dropped.
@@ -34,7 +34,7 @@ pub(crate) async fn run_detached<T: Send + 'static>(
 ) -> Result<T, StoreError> {
     // Not the runtime of a worker, which ends with its connections.
     let done = engine.runtime.spawn(work.in_current_span().boxed()).await;
-    done.map_err(|e| StoreError::View(format!("internal error: work on the store did not end: {e}")))
+    done.map_err(|e| StoreError::Internal(format!("work on the store did not end: {e}")))
 }
 
 /// Lets timers and other tasks run now and then, in a loop over all feeds that reads the store: its reads seldom wait, and

@@ -189,6 +189,6 @@ pub(crate) async fn tree_description(
     // Long polls, streams, subscriptions and publishing cannot be files.
     let needs_server = |name: &str| matches!(name, "smart" | "events" | "hub" | "items");
     description.addresses.retain(|address| !needs_server(address.name) && has(address.name));
-    let body = serde_json::to_vec(&description).map_err(|e| StoreError::View(e.to_string()))?;
+    let body = serde_json::to_vec(&description).map_err(|e| StoreError::Internal(e.to_string()))?;
     Ok(whole(StatusCode::OK, JSON, body))
 }

@@ -169,6 +169,15 @@ mod tests {
     }
 
     #[test]
+    fn writes_that_others_keep_overtaking_are_to_be_sent_again() {
+        let answer = Problem::from(StoreError::Contended("others keep scheduling this item")).response();
+        assert_eq!(
+            (answer.status, &answer.headers[RETRY_AFTER]),
+            (StatusCode::SERVICE_UNAVAILABLE, &"5".parse().unwrap())
+        );
+    }
+
+    #[test]
     fn a_full_disk_is_told_to_come_back() {
         let answer = Problem::from(StoreError::from(WriteError::Storage { reason: "no space left".into() }))
             .response();

@@ -130,14 +130,14 @@ pub(crate) async fn cluster_json(engine: &Engine) -> serde_json::Value {
 
 /// Describes every sink as JSON.
 pub(crate) async fn sinks_json(engine: &Engine) -> Result<Vec<serde_json::Value>, StoreError> {
-    let encode = |status| serde_json::to_value(status).map_err(|e| StoreError::View(e.to_string()));
+    let encode = |status| serde_json::to_value(status).map_err(|e| StoreError::Internal(e.to_string()));
     engine.sink_statuses().await?.into_iter().map(encode).collect()
 }
 
 /// Describes a feed as JSON, with the details of a failure.
 pub(crate) async fn feed_json(engine: &Engine, feed: &Feed) -> Result<serde_json::Value, StoreError> {
     let description = describe_feed(engine, feed, Details::Shown).await?;
-    serde_json::to_value(description).map_err(|e| StoreError::View(e.to_string()))
+    serde_json::to_value(description).map_err(|e| StoreError::Internal(e.to_string()))
 }
 
 /// Returns the protocol that a mirror follows by, once it is known.

@@ -17,7 +17,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use towpath_proto::{Content, FeedId, Item, Op};
-use towpath_store::{ReadError, Store, Table, TableWrite};
+use towpath_store::{Store, Table, TableWrite};
 
 pub(crate) use self::chunks::ChunkedFile;
 pub(crate) use self::cleanup::{end, finish, finish_late, run, unfinished};
@@ -167,7 +167,7 @@ async fn record(store: &dyn Store, feed: &FeedId, key: &str) -> Result<Option<Ke
 
 /// Decodes the row of a file.
 fn decode(feed: &FeedId, key: &str, value: &Bytes) -> Result<KeptFile, StoreError> {
-    let damaged = || StoreError::View(format!("the record of the file {key} of feed {feed} is damaged"));
+    let damaged = || StoreError::Damaged(format!("the record of the file {key} of feed {feed}"));
     let (length, rest) = value.split_first_chunk::<2>().ok_or_else(damaged)?;
     let length = u16::from_be_bytes(*length);
     if length == CHUNKED {
@@ -255,9 +255,8 @@ async fn remove_file(store: &dyn Store, feed: &FeedId, key: &str) -> Result<(), 
     match record(store, feed, key).await {
         Ok(Some(KeptFile::Chunked(file))) => Upload::remove_file(store, feed, file, rows).await,
         // A damaged record can at least go.
-        Ok(_) | Err(StoreError::View(_) | StoreError::Read(ReadError::Damaged { .. })) => {
-            Ok(store.write(rows, Vec::new()).await?)
-        }
+        Ok(_) => Ok(store.write(rows, Vec::new()).await?),
+        Err(e) if e.is_damage() => Ok(store.write(rows, Vec::new()).await?),
         // Its chunks would be lost track of.
         Err(e) => Err(e),
     }

@@ -168,5 +168,5 @@ async fn write(
 
 /// Returns the error of a row that changes again and again.
 pub(super) fn contended() -> StoreError {
-    StoreError::View("others keep scheduling this item; try again".into())
+    StoreError::Contended("others keep scheduling this item")
 }

@@ -59,7 +59,7 @@ impl View {
         // the client leaves.
         let (view, at) = (self.clone(), engine.clone());
         let done = engine.runtime.spawn(async move { view.filter_through(&at, end).await }.boxed()).await;
-        done.map_err(|e| StoreError::View(format!("filtering was interrupted: {e}")))?
+        done.map_err(|e| StoreError::Internal(format!("filtering was interrupted: {e}")))?
     }
 
     async fn filter_through(self: &Arc<Self>, engine: &Engine, end: Seq) -> Result<(), StoreError> {
