@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use towpath_proto::change::Seq;
-use towpath_proto::{Change, FeedId, Op};
+use towpath_proto::{Change, FeedId, NewChange, Op, patch};
 use towpath_store::{ReadError, Store};
 
 /// A version of an item.
@@ -34,6 +34,16 @@ impl From<&Change> for ItemVersion {
     fn from(change: &Change) -> Self {
         Self { modified: change.modified, op: change.op, previous: change.previous, seq: change.seq }
     }
+}
+
+/// Returns true if a change leaves the item as it is: then nothing is appended, and readers are not woken.
+pub(crate) fn changes_nothing(latest: &Change, change: &mut NewChange) -> bool {
+    let after = match (change.op, &change.patch) {
+        (Op::Put, _) => Some(change.content_hash()),
+        (Op::Patch, Some(patch)) => patch::apply(&latest.item, patch).ok().map(|item| item.content_hash()),
+        _ => None,
+    };
+    after == Some(latest.hash)
 }
 
 /// Walks an item's versions from the one at a position, at most so many.

@@ -31,6 +31,7 @@ use self::row::{
 use self::state::{Scheduled, TRIES};
 use super::Engine;
 use super::attachments;
+use super::item_versions::changes_nothing;
 use super::roles::{self, Lease};
 use super::table_scan::TableScan;
 use crate::stop::{Stop, stopped};
@@ -136,36 +137,56 @@ pub(crate) async fn list(
 /// Publishes what is due, until `stop` turns true.
 pub async fn run(engine: Arc<Engine>, lease: Lease, stop: Stop) {
     loop {
-        let wait = match publish_due(&engine, &lease).await {
-            // The time may have come since: no wait then.
-            Ok(Some(next)) => Duration::try_from(next.duration_since(engine.now())).unwrap_or_default(),
-            Ok(None) => LONGEST_WAIT,
-            Err(e) => {
-                tracing::warn!(error = %e, "cannot publish what is due, and try again");
-                RETRY
-            }
-        };
+        let round = publish_due(&engine, &lease).await;
+        // The time may have come since: no wait then.
+        let until =
+            |next: Timestamp| Duration::try_from(next.duration_since(engine.now())).unwrap_or_default();
+        let wait = round.next.map_or(LONGEST_WAIT, until);
+        let wait = wait.min(if round.failures > 0 { RETRY } else { LONGEST_WAIT });
         tokio::select! {
-            () = tokio::time::sleep(wait.min(LONGEST_WAIT)) => {}
+            () = tokio::time::sleep(wait) => {}
             () = Scheduled::of(&engine).changed.notified() => {}
             () = stopped(&stop) => return,
         }
     }
 }
 
-/// Publishes what is due. Returns the time of the next change.
-async fn publish_due(engine: &Engine, lease: &Lease) -> Result<Option<Timestamp>, StoreError> {
+/// Result of looking for what is due.
+#[derive(Debug, Default)]
+struct PublishRound {
+    /// Time of the next change.
+    next: Option<Timestamp>,
+    /// Number of due changes that could not be published.
+    failures: usize,
+}
+
+/// Publishes what is due.
+async fn publish_due(engine: &Engine, lease: &Lease) -> PublishRound {
+    let mut round = PublishRound::default();
     let mut scan = TableScan::new(engine.store.as_ref(), Table::Sources, TIMES);
-    while let Some(page) = scan.next().await? {
+    loop {
+        let page = match scan.next().await {
+            Ok(Some(page)) => page,
+            Ok(None) => return round,
+            Err(e) => {
+                tracing::warn!(error = %e, "cannot read the index of scheduled changes, and try again");
+                return PublishRound { failures: round.failures + 1, ..round };
+            }
+        };
         for (key, _) in page {
             let Some((at, feed, id)) = parse_time_key(&key) else { continue };
             if at > engine.now() {
-                return Ok(Some(at));
+                return PublishRound { next: Some(at), ..round };
             }
-            publish_one(engine, lease, &key, at, &feed, &id).await?;
+            let Err(e) = publish_one(engine, lease, &key, at, &feed, &id).await else { continue };
+            round.failures += 1;
+            tracing::warn!(%feed, item = id, error = %e, "cannot publish what is due, and try again");
+            // One damaged row must not keep the others from being published. Other failures are those of all rows.
+            if !e.is_damage() {
+                return round;
+            }
         }
     }
-    Ok(None)
 }
 
 async fn publish_one(
@@ -213,9 +234,9 @@ async fn append_scheduled(
     let change = row.line.clone().into_change().map_err(|e| damaged(&item_key(feed, id), e))?;
     let mut change = change.not_after(engine.now());
     // What a crash has published already is not published again.
-    let is_done = match change.op {
-        Op::Put => latest.as_ref().is_some_and(|latest| latest.hash == change.content_hash()),
-        Op::Delete | Op::Patch => latest.is_none(),
+    let is_done = match &latest {
+        Some(latest) => changes_nothing(latest, &mut change),
+        None => change.op != Op::Put,
     };
     let gone: Vec<String> = Some(id.clone()).filter(|_| change.op == Op::Delete).into_iter().collect();
     if !is_done {

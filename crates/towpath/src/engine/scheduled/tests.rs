@@ -41,10 +41,14 @@ impl Fixture {
 
     /// Returns the item's title after everything due is published, when no row may be left.
     async fn title_when_due(&self) -> String {
-        publish_due(&self.engine, &Lease::alone("schedule")).await.unwrap();
+        assert_eq!(publish_due(&self.engine, &Lease::alone("schedule")).await.failures, 0);
         let rows = self.engine.store.scan(Table::Sources, b"publish-at/", None, 10).await.unwrap();
         assert!(rows.is_empty(), "{rows:?}");
         self.engine.store.latest(&self.feed, "a").await.unwrap().unwrap().item.title.unwrap()
+    }
+
+    async fn head(&self) -> u64 {
+        self.engine.store.head(&self.feed).await.unwrap().seq
     }
 
     async fn is_listed(&self) -> bool {
@@ -160,4 +164,39 @@ async fn a_cancelled_row_is_not_cancelled_again() {
     let again = cancel(&fixture.engine, &fixture.feed, ["a"].into_iter()).await.unwrap();
     assert_eq!(again.count(), 0);
     assert_eq!(fixture.title_when_due().await, "later");
+}
+
+/// The process ends between the append and the removal of the row.
+#[tokio::test]
+async fn a_patch_is_published_once() {
+    let fixture = Fixture::new().await;
+    let (store, lease) = (fixture.engine.store.as_ref(), Lease::alone("schedule"));
+    let due = "2020-01-01T00:00:00Z".parse().unwrap();
+    schedule(&fixture.engine, &fixture.feed, vec![(patch(), due)]).await.unwrap();
+    let rows = store.scan(Table::Sources, b"publish-at/", None, 10).await.unwrap();
+    assert_eq!(publish_due(&fixture.engine, &lease).await.failures, 0);
+    assert_eq!(fixture.head().await, 2);
+    let again = rows.into_iter().map(|(key, value)| set(key.to_vec(), Some(value.to_vec())));
+    store.write(again.collect(), Vec::new()).await.unwrap();
+    assert_eq!(fixture.title_when_due().await, "first");
+    assert_eq!(fixture.head().await, 2);
+}
+
+/// A row that a later version wrote, or that is damaged, stays where it is.
+#[tokio::test]
+async fn a_row_that_cannot_be_decoded_holds_up_no_other() {
+    let fixture = Fixture::new().await;
+    fixture.schedule_due().await;
+    let (store, damaged) = (fixture.engine.store.as_ref(), item_key(&fixture.feed, "0"));
+    let earlier = "2019-01-01T00:00:00Z".parse().unwrap();
+    let index = time_key(earlier, &fixture.feed, "0");
+    let rows = vec![set(index.clone(), Some(Vec::new())), set(damaged.clone(), Some(b"{".to_vec()))];
+    store.write(rows, Vec::new()).await.unwrap();
+    let round = publish_due(&fixture.engine, &Lease::alone("schedule")).await;
+    assert_eq!((round.failures, round.next), (1, None));
+    let rows = store.scan(Table::Sources, b"publish-at/", None, 10).await.unwrap();
+    let left: Vec<_> = rows.into_iter().map(|(key, _)| key.to_vec()).collect();
+    assert_eq!(left, [damaged, index]);
+    let latest = store.latest(&fixture.feed, "a").await.unwrap().unwrap();
+    assert_eq!(latest.item.title.as_deref(), Some("scheduled"));
 }

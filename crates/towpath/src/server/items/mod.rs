@@ -25,7 +25,7 @@ use crate::document::respond::whole;
 use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::access::may_change;
 use crate::engine::attachments::{self, KeptFile, content_key};
-use crate::engine::item_versions::{version, versions};
+use crate::engine::item_versions::{changes_nothing, version, versions};
 use crate::engine::request::{asks_for_line, feed_to_change, known_feed, parameters};
 use crate::engine::scheduled::{self, Cancellation};
 use crate::engine::work::run_detached;
@@ -253,18 +253,6 @@ async fn append_if(
         }
     }
     Err(RouteError::busy("others keep changing this item; try again"))
-}
-
-/// Returns true if a change leaves the item as it is: then nothing is appended, and readers are not woken.
-fn changes_nothing(latest: &Change, change: &mut NewChange) -> bool {
-    let after = match (change.op, &change.patch) {
-        (Op::Put, _) => Some(change.content_hash()),
-        (Op::Patch, Some(patch)) => {
-            towpath_proto::patch::apply(&latest.item, patch).ok().map(|item| item.content_hash())
-        }
-        _ => None,
-    };
-    after == Some(latest.hash)
 }
 
 fn receipt(
