@@ -31,6 +31,8 @@ pub(crate) struct FailingStore {
     late_hooks: Mutex<Vec<TableHook>>,
     /// Part of a key: the next read of such a key fails, once.
     pub(crate) read_fault: Mutex<Option<&'static str>>,
+    /// Part of a prefix: the next scan of such a prefix fails, once.
+    pub(crate) scan_fault: Mutex<Option<&'static str>>,
     /// Number of further times that the read fails.
     pub(crate) read_repeats: Mutex<usize>,
     /// Part of a key: the next read of such a key panics, once.
@@ -69,6 +71,7 @@ pub(crate) async fn engine(config: &str) -> (Arc<Engine>, Arc<FailingStore>) {
         in_doubt: Mutex::default(),
         late_hooks: Mutex::default(),
         read_fault: Mutex::default(),
+        scan_fault: Mutex::default(),
         read_repeats: Mutex::default(),
         read_panic: Mutex::default(),
         write_gate: Mutex::default(),
@@ -178,6 +181,10 @@ impl Store for FailingStore {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<(Bytes, Bytes)>, ReadError> {
+        if is_due(&self.scan_fault, [prefix].into_iter()) {
+            let target = ReadTarget::Table(table, prefix.to_vec());
+            return Err(ReadError::Storage { target, reason: "it is being opened again".into() });
+        }
         self.inner.scan(table, prefix, after, limit).await
     }
 

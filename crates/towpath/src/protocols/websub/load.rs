@@ -20,7 +20,7 @@ use crate::protocols::websub::stored::{
 use crate::protocols::websub::topic::Topic;
 use crate::store_error::StoreError;
 
-/// Loads all subscriptions, beside their positions: a hub may have a million of them.
+/// Loads all subscriptions that are not known yet, beside their positions: a hub may have a million of them.
 pub(crate) async fn load(engine: &Arc<Engine>) -> Result<(), StoreError> {
     let store = engine.store.as_ref();
     let mut topics = KnownTopics::default();
@@ -30,7 +30,8 @@ pub(crate) async fn load(engine: &Arc<Engine>) -> Result<(), StoreError> {
     while let Some(page) = scan.next().await? {
         let mut ended = Vec::new();
         for (key, value) in page {
-            let Some(id) = id_of(&key) else { continue };
+            // A repeated load must not bring back what ended after this page was read.
+            let Some(id) = id_of(&key).filter(|id| !HubState::of(engine).knows(*id)) else { continue };
             let position = positions.of(id).await?;
             if let Some(id) = apply(engine, &mut topics, id, &value, position).await? {
                 ended.push((id, value));

@@ -45,8 +45,8 @@ pub(crate) struct PushPage {
     pub(crate) carried: DeliveredRange,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 /// Key of a page within its topic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PageKey {
     access: Access,
     format: PageFormat,

@@ -134,6 +134,11 @@ impl HubState {
         self.lease.lock().iter().filter_map(Lease::condition).collect()
     }
 
+    /// Returns true for a subscriber, and for one whose end is not stored yet.
+    pub(super) fn knows(&self, id: SubscriptionId) -> bool {
+        self.subscribers.lock().get(id).is_some() || self.unsaved.lock().contains(&id)
+    }
+
     /// Returns the number of subscribers.
     pub fn len(&self) -> usize {
         self.subscribers.lock().len()

@@ -1,6 +1,6 @@
 //! Hubs of others that cannot be told, as operators see them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use schemars::JsonSchema;
@@ -46,6 +46,21 @@ impl PingHealth {
         }
     }
 
+    /// Forgets the hubs that the configuration names no more.
+    pub(super) fn forget_unnamed(&self, engine: &Engine) {
+        // Most servers have no such hubs, and a server may have a million feeds.
+        if self.0.lock().is_empty() {
+            return;
+        }
+        let feeds = engine.feeds();
+        let named: BTreeSet<&str> = feeds
+            .iter()
+            .flat_map(|feed| engine.hubs_of(feed).iter().chain(engine.tree_hubs_of(feed)))
+            .map(String::as_str)
+            .collect();
+        self.0.lock().retain(|hub, _| named.contains(hub.as_str()));
+    }
+
     /// Returns the numbers of hubs that fail, and of all that were told something; `None` if none was.
     pub(crate) fn counts(&self) -> Option<(usize, usize)> {
         let hubs = self.0.lock();
@@ -71,4 +86,22 @@ pub(crate) async fn ping_statuses(engine: &Engine, feed: &Feed) -> Result<Vec<Hu
     }
     let mut told = records::load(engine.store.as_ref(), feed.id()).await?;
     Ok(hubs.iter().map(|hub| HubStatus { url: hub.clone(), ping: told.remove(hub) }).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocols::failing_store;
+
+    #[tokio::test]
+    async fn a_hub_that_is_named_no_more_is_forgotten() {
+        let config = "[[feed]]\nid = \"notes\"\nhubs = [\"https://a.example/\"]\n";
+        let (engine, _) = failing_store::engine(config).await;
+        let health = PingHealth::of(&engine);
+        health.record("https://a.example/", Some("it answered 503"));
+        health.record("https://b.example/", Some("it answered 503"));
+        health.forget_unnamed(&engine);
+        assert_eq!(health.counts(), Some((1, 1)));
+        assert!(health.problem().unwrap().contains("a.example"));
+    }
 }

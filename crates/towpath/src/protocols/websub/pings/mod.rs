@@ -9,14 +9,16 @@ mod records;
 mod request;
 mod server;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
-use towpath_client::Fetcher;
+use towpath_client::{Fetcher, redact};
 use towpath_proto::FeedId;
 use towpath_proto::change::Seq;
 use towpath_proto::push::websub::ping::{DuePing, PingLimits, PingOutcome, PingQueue};
@@ -182,7 +184,12 @@ impl Pinger {
         }
         // The feed's own address stands for all of its documents: the hub fetches those that it has subscribers for.
         let url = format!("{}/feeds/{}", self.site.base_url, ping.feed);
-        let result = request::ping(&self.fetcher, &ping.hub, &url).await;
+        let result = AssertUnwindSafe(request::ping(&self.fetcher, &ping.hub, &url)).catch_unwind().await;
+        // Without an end, the hub's place among the running pings would be lost.
+        let result = result.unwrap_or_else(|_| {
+            tracing::error!(hub = redact::url(&ping.hub), feed = %ping.feed, "a ping panicked");
+            (PingOutcome::Failed(None), Some("internal error: the ping panicked".into()))
+        });
         EndedPing { ping, result: Some(result) }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use towpath_client::Fetcher;
 
-use super::{PingSite, Pinger};
+use super::{PingHealth, PingSite, Pinger};
 use crate::engine::Engine;
 use crate::engine::changed_feeds::ChangedFeeds;
 use crate::engine::roles::Lease;
@@ -41,7 +41,10 @@ async fn queue_changes(engine: &Arc<Engine>, pinger: &Pinger, changes: &ChangedF
                     }
                 }
             }
-            _ = reloads.changed() => queue_all(engine, pinger, changes),
+            _ = reloads.changed() => {
+                PingHealth::of(engine).forget_unnamed(engine);
+                queue_all(engine, pinger, changes);
+            }
         }
     }
 }
