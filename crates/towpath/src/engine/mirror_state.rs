@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use towpath_client::Protocol;
 use towpath_proto::change::Seq;
 use towpath_store::Table;
 
@@ -15,7 +16,7 @@ pub(crate) struct MirrorState {
     pub(crate) url: String,
     /// URL that is followed, after discovery.
     pub(crate) follows: String,
-    pub(crate) protocol: String,
+    pub(crate) protocol: Protocol,
     /// Last `seq` of the local log when `state` was saved.
     pub(crate) seq: Seq,
     /// Name of the feed at its publisher, as the first change states it.
@@ -25,7 +26,11 @@ pub(crate) struct MirrorState {
 }
 
 /// Protocol of a mirror, once discovered.
-pub(crate) async fn protocol(engine: &Engine, feed: &Feed, url: &str) -> Result<Option<String>, StoreError> {
+pub(crate) async fn protocol(
+    engine: &Engine,
+    feed: &Feed,
+    url: &str,
+) -> Result<Option<Protocol>, StoreError> {
     Ok(MirrorState::load(engine, feed, url).await?.map(|saved| saved.protocol))
 }
 

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use towpath_client::redact;
+use towpath_client::{Protocol, redact};
 use towpath_proto::diffdelta::wire::GLOBAL;
 
 use crate::engine::mirror_state;
@@ -27,7 +27,7 @@ pub(crate) struct SourceHealth {
     pub(crate) address: String,
     /// Protocol that a mirror follows by, once it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) protocol: Option<String>,
+    pub(crate) protocol: Option<&'static str>,
     /// Subscription at the source's hub, with `push = true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) push: Option<PushStatus>,
@@ -141,7 +141,7 @@ pub(crate) async fn feed_json(engine: &Engine, feed: &Feed) -> Result<serde_json
 }
 
 /// Returns the protocol that a mirror follows by, once it is known.
-pub(crate) async fn source_protocol(engine: &Engine, feed: &Feed) -> Result<Option<String>, StoreError> {
+pub(crate) async fn source_protocol(engine: &Engine, feed: &Feed) -> Result<Option<Protocol>, StoreError> {
     match feed.config.mirrored() {
         Some((_, url)) => mirror_state::protocol(engine, feed, url).await,
         None => Ok(None),
@@ -178,7 +178,7 @@ async fn source_health(
 ) -> Result<Option<SourceHealth>, StoreError> {
     let (polled, mirrored) = (feed.config.polled(), feed.config.mirrored());
     let Some((_, address)) = polled.or(mirrored) else { return Ok(None) };
-    let protocol = source_protocol(engine, feed).await?;
+    let protocol = source_protocol(engine, feed).await?.map(Protocol::name);
     let Some(state) = source_state(engine, feed, details).await? else { return Ok(None) };
     let SourceState { last_ok, next, error, problems, .. } = state;
     let push = PushStatus::load(engine, feed, details).await?;
