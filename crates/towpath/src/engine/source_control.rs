@@ -2,6 +2,7 @@
 //! the source learns of them, and a pause outlasts a restart.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,8 @@ use crate::store_error::StoreError;
 
 /// Requests that wait for a schedule which is busy. One that misses some reads all.
 const QUEUE: usize = 256;
+/// Time until a row that could not be read is announced again.
+const RETRY: Duration = Duration::from_secs(5);
 /// Prefix of the rows' keys. A feed's id has no slash.
 const PREFIX: &str = "control/";
 
@@ -48,6 +51,25 @@ impl SourceControl {
         };
         serde_json::from_slice(&bytes)
             .map_err(|e| StoreError::Damaged(format!("the requests about source {}: {e}", feed.id())))
+    }
+
+    /// Returns what was asked of a feed's source. `None` if that cannot be read now: it is announced again then.
+    pub(crate) async fn load_or_announce(engine: &Engine, feed: &Feed) -> Option<Self> {
+        let error = match Self::load(engine, feed).await {
+            Ok(control) => return Some(control),
+            Err(error) => error,
+        };
+        tracing::error!(feed = %feed.id(), %error, "cannot read the control of a source");
+        // It stays damaged, and a source must not be off for ever.
+        if error.is_damage() {
+            return Some(Self::default());
+        }
+        let (announcements, id) = (Announcements::of(engine).0.clone(), feed.id().clone());
+        engine.runtime.spawn(async move {
+            tokio::time::sleep(RETRY).await;
+            let _ = announcements.send(id);
+        });
+        None
     }
 
     /// Stores what is asked of a feed's source, and tells the schedule.

@@ -74,7 +74,7 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
                 for feed in due.feeds().into_iter().filter(|feed| is_new(feed)) {
                     let is_running = running.values().any(|running| running.id() == feed.id());
                     if let Some(at) = deliveries.due(feed.id(), is_running)
-                        && !is_paused(engine, &feed).await
+                        && !is_paused(engine, &feed, due.time(&feed)).await
                     {
                         due.set(&feed, at);
                     }
@@ -125,7 +125,7 @@ impl DueSources {
             self.sources.insert(feed.id().clone(), kept.unwrap_or_else(|| (feed.clone(), None)));
             if is_new
                 && let Some(wait) = first_wait(engine, &feed).await
-                && !is_paused(engine, &feed).await
+                && !is_paused(engine, &feed, None).await
             {
                 self.set(&feed, Instant::now() + wait);
             }
@@ -191,22 +191,20 @@ async fn schedule_next(
         None => saved_wait(engine, feed).await.max(every(feed)),
     };
     let wait = deliveries.end(feed, wait);
-    if !is_paused(engine, feed).await {
+    if !is_paused(engine, feed, None).await {
         due.set(feed, Instant::now() + wait);
     }
 }
 
-async fn is_paused(engine: &Engine, feed: &Feed) -> bool {
-    let control = SourceControl::load(engine, feed).await;
-    control.is_ok_and(|control| control.paused.is_some())
+/// Returns true if a source is paused. Where that cannot be read now, a source with a due time stays unpaused.
+async fn is_paused(engine: &Engine, feed: &Feed, due: Option<Instant>) -> bool {
+    let control = SourceControl::load_or_announce(engine, feed).await;
+    control.map_or(due.is_none(), |control| control.paused.is_some())
 }
 
 /// Does what an operator asked of a source: poll now, pause, resume.
 async fn apply_request(engine: &Engine, feed: &Arc<Feed>, due: &mut DueSources) {
-    let control = SourceControl::load(engine, feed).await.unwrap_or_else(|e| {
-        tracing::error!(feed = %feed.id(), error = %e, "cannot read the control of a source");
-        SourceControl::default()
-    });
+    let Some(control) = SourceControl::load_or_announce(engine, feed).await else { return };
     let last_attempt = match feed.config.polled() {
         Some((source, _)) => {
             let state = SourceState::load(engine.store.as_ref(), feed.id(), &fingerprint(source)).await;
@@ -347,6 +345,24 @@ mod tests {
         assert_eq!(wait_with(0, -year).await, Duration::ZERO);
         let soon = wait_with(0, SignedDuration::from_secs(300)).await;
         assert!((295..=300).contains(&soon.as_secs()), "{soon:?}");
+    }
+
+    /// The store is being opened again when the sources are listed.
+    #[tokio::test(start_paused = true)]
+    async fn a_source_whose_control_cannot_be_read_waits_for_it() {
+        for (paused, is_due) in [(Some(Timestamp::UNIX_EPOCH), false), (None, true)] {
+            let (engine, store) = crate::protocols::failing_store::engine(CONFIG).await;
+            let feed = engine.feed("news").unwrap();
+            SourceControl { paused, poll: None }.save(&engine, &feed).await.unwrap();
+            let mut requests = source_control::requests(&engine);
+            *store.read_fault.lock() = Some("control/news");
+            let mut due = DueSources::default();
+            due.refresh(&engine, Shard::ALL).await;
+            assert_eq!(due.next(), None);
+            assert_eq!(requests.recv().await.as_ref(), Ok(feed.id()));
+            apply_request(&engine, &feed, &mut due).await;
+            assert_eq!(due.next().is_some(), is_due);
+        }
     }
 
     #[tokio::test]

@@ -31,7 +31,7 @@ pub async fn run(engine: Arc<Engine>, fetcher: Arc<Fetcher>, shard: Shard, lease
     let mut requests = source_control::requests(&engine);
     loop {
         changes.mark_unchanged();
-        let wanted = wanted(&engine, shard).await;
+        let wanted = wanted(&engine, shard, &running).await;
         let current: HashMap<&FeedId, &RunningMirror> =
             wanted.iter().map(|mirror| (mirror.feed.id(), mirror)).collect();
         running.retain(|id, mirror| {
@@ -83,22 +83,28 @@ impl RunningMirror {
     }
 }
 
-/// Returns the mirrors and pushed sources of a shard that are on and not paused.
-async fn wanted(engine: &Engine, shard: Shard) -> Vec<RunningMirror> {
+/// Returns the mirrors and pushed sources of a shard that are on and not paused. Where that cannot be read now, those that
+/// run go on.
+async fn wanted(
+    engine: &Engine,
+    shard: Shard,
+    running: &HashMap<FeedId, RunningMirror>,
+) -> Vec<RunningMirror> {
     let mut wanted = Vec::new();
     for feed in engine.feeds() {
         if !shard.has(feed.id().as_str()) || !(is_mirror(&feed) || is_pushed(&feed)) {
             continue;
         }
-        let control = SourceControl::load(engine, &feed).await.unwrap_or_else(|e| {
-            tracing::error!(feed = %feed.id(), error = %e, "cannot read the control of a source");
-            SourceControl::default()
-        });
-        if control.paused.is_none() {
+        let asked = match SourceControl::load_or_announce(engine, &feed).await {
+            Some(control) if control.paused.is_some() => continue,
             // A source that is to be polled at once keeps its subscription.
-            let asked = control.poll.filter(|_| is_mirror(&feed));
-            wanted.push(RunningMirror { feed, asked, follow: None });
-        }
+            Some(control) => control.poll.filter(|_| is_mirror(&feed)),
+            None => match running.get(feed.id()) {
+                Some(mirror) => mirror.asked,
+                None => continue,
+            },
+        };
+        wanted.push(RunningMirror { feed, asked, follow: None });
     }
     wanted
 }
