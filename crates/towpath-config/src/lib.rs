@@ -71,7 +71,7 @@ pub use reload::{AtReload, SettingChanges};
 pub use schema::json_schema;
 pub use secret::Secret;
 pub use server::{PrivateFetchesConfig, ServerConfig, TlsConfig};
-pub use sink::{SinkConfig, SinkStart};
+pub use sink::{DestinationKind, SinkConfig, SinkStart};
 pub use sizes::parse_size;
 pub use source::{GuardConfig, LimitsConfig, SourceConfig, SourceFormat};
 pub use starter::{StarterFeed, starter};

@@ -99,6 +99,42 @@ pub enum SinkStart {
     Now,
 }
 
+/// Kind of a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DestinationKind {
+    /// Tables of SQLite.
+    Sqlite,
+    /// Tables of PostgreSQL.
+    Postgres,
+    /// Files of a folder.
+    Folder,
+    /// Input of a command.
+    Exec,
+    /// Messages to a webhook.
+    Webhook,
+    /// Messages of a NATS stream.
+    Nats,
+}
+
+impl DestinationKind {
+    /// Returns the name, with which the destination begins.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+            Self::Folder => "dir",
+            Self::Exec => "exec",
+            Self::Webhook => "webhook",
+            Self::Nats => "nats",
+        }
+    }
+
+    /// Returns true if the destination has the present items, and not every change.
+    pub fn keeps_items(self) -> bool {
+        matches!(self, Self::Sqlite | Self::Postgres | Self::Folder)
+    }
+}
+
 fn default_max_mib() -> u64 {
     DEFAULT_MAX_MIB
 }
@@ -116,10 +152,17 @@ fn five_days() -> Duration {
 }
 
 impl SinkConfig {
-    /// Returns the kind of the destination, such as `postgres`.
-    pub fn kind(&self) -> &str {
-        let kind = self.into.expose().split(':').next().unwrap_or_default();
-        if kind == "postgresql" { "postgres" } else { kind }
+    /// Returns the kind of the destination; `None` for one that does not exist.
+    pub fn kind(&self) -> Option<DestinationKind> {
+        match self.into.expose().split(':').next()? {
+            "sqlite" => Some(DestinationKind::Sqlite),
+            "postgres" | "postgresql" => Some(DestinationKind::Postgres),
+            "dir" => Some(DestinationKind::Folder),
+            "exec" => Some(DestinationKind::Exec),
+            "webhook" => Some(DestinationKind::Webhook),
+            "nats" => Some(DestinationKind::Nats),
+            _ => None,
+        }
     }
 
     /// Returns the destination without credentials, queries and arguments.
@@ -195,7 +238,7 @@ impl SinkConfig {
             problems.ensure(header(name, value).is_some(), "headers", message);
         }
         let has_secret = !self.secrets.is_empty() || !self.secret_files.is_empty() || self.allow_private;
-        let is_webhook = self.kind() == "webhook" || !has_secret;
+        let is_webhook = self.kind() == Some(DestinationKind::Webhook) || !has_secret;
         problems.ensure(is_webhook, "", "secrets, secret_files and allow_private are for a webhook");
         let is_batch = (1..=MAX_BATCH).contains(&self.batch);
         problems.ensure(is_batch, "batch", format!("batch is not between 1 and {MAX_BATCH}"));
@@ -289,7 +332,10 @@ mod tests {
     fn a_sink_and_its_defaults() {
         let config = parse(GOOD).unwrap();
         let sink = &config.sinks[0];
-        assert_eq!((sink.kind(), sink.shown().as_str()), ("postgres", "postgres://db/x?…"));
+        assert_eq!(
+            (sink.kind(), sink.shown().as_str()),
+            (Some(DestinationKind::Postgres), "postgres://db/x?…")
+        );
         assert_eq!((sink.batch, sink.from), (100, SinkStart::Beginning));
         assert!(sink.has_feed("kev") && sink.has_feed("orders") && !sink.has_feed("kevin"));
         assert!(!format!("{config:?}").contains("hush"));

@@ -90,7 +90,7 @@ impl Engine {
         let lag = feeds.iter().filter_map(|feed| feed.lag).sum();
         Ok(SinkStatus {
             name: sink.config.name.clone(),
-            kind: sink.config.kind().to_owned(),
+            kind: sink.config.kind().map_or_else(String::new, |kind| kind.name().to_owned()),
             into: sink.config.shown(),
             state: if control.paused { SinkState::Paused } else { record.state },
             paused: control.paused,

@@ -71,7 +71,7 @@ async fn name(engine: &Engine, kept: &KeptTree, stop: &Stop) -> Option<String> {
 async fn keep_now(keeper: TreeKeeper, fetcher: Arc<Fetcher>, stop: Stop) {
     let changes = keeper.changes.clone();
     // Before the first export reads any head: an append in between is exported once more, rather than missed.
-    changes.set_on(true);
+    let _collecting = changes.collect();
     let site = PingSite::tree(&keeper.name, &keeper.kept.base_url);
     let pinger = Pinger::open(&keeper.engine, fetcher, site, keeper.lease.clone()).await;
     let exporting = async {
@@ -80,12 +80,9 @@ async fn keep_now(keeper: TreeKeeper, fetcher: Arc<Fetcher>, stop: Stop) {
             () = keeper.run(&pinger) => {}
             () = stopped(&stop) => {}
         }
-        changes.set_on(false);
     };
     // Beside each other: a slow hub delays no export.
     tokio::join!(exporting, pinger.clone().run(stop.clone()));
-    // The next holder of the role begins with all feeds.
-    changes.take();
 }
 
 struct TreeKeeper {

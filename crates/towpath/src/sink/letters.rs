@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use towpath_client::sink::{SinkEvent, SinkFailure, SinkOpener};
+use towpath_config::DestinationKind;
 use towpath_proto::follow::Followed;
 use towpath_proto::line::Line;
 use towpath_proto::{FeedId, Op};
@@ -310,7 +311,7 @@ async fn resend_letter(
 /// Sent again, the older version would replace the newer one.
 async fn is_superseded(engine: &Engine, sink: &SinkEntry, change: &Followed) -> Result<bool, StoreError> {
     // A webhook gets events: each is of its own time, and an old one that comes late is what was asked for.
-    let keeps_items = matches!(sink.config.kind(), "sqlite" | "postgres" | "dir");
+    let keeps_items = sink.config.kind().is_some_and(DestinationKind::keeps_items);
     let (Ok(feed), Ok(seq)) = (FeedId::new(&change.feed), change.position.parse::<u64>()) else {
         return Ok(false);
     };

@@ -13,9 +13,9 @@ use towpath_proto::follow::{FeedReset, Followed};
 use towpath_proto::{Change, FeedId, Op};
 use towpath_store::ReadLimit;
 
-use super::changes::ChangedFeeds;
 use super::health::SinkHealth;
 use crate::engine::Engine;
+use crate::engine::changed_feeds::ChangedFeeds;
 use crate::engine::sinks::SinkEntry;
 use crate::stop::{Stop, stopped};
 use crate::store_error::StoreError;
@@ -79,24 +79,23 @@ pub(super) struct OwnFeeds {
 impl OwnFeeds {
     /// Copies until `stop` is set.
     pub(super) async fn copy(&mut self, stop: &Stop) -> Result<(), CopyError> {
-        // Before the feeds are listed: an append in between is collected.
-        self.changes.start();
+        let changes = self.changes.clone();
+        // Before the feeds are listed: an append in between is collected. An order drops this in the midst.
+        let _collecting = changes.collect();
         let mut reloads = self.engine.feed_changes();
         self.add_unsent();
-        let copied = tokio::select! {
+        tokio::select! {
             // Interrupted wherever it is: what was not applied is read again.
             copied = self.copy_changes(&mut reloads) => copied,
             () = stopped(stop) => Ok(()),
-        };
-        self.changes.end();
-        copied
+        }
     }
 
     /// Adds the feeds of which nothing was sent in this attempt.
     fn add_unsent(&self) {
         let feeds = self.engine.feeds().into_iter().filter(|feed| !feed.is_filter());
         let ours = feeds.map(|feed| feed.id().clone()).filter(|id| self.sink.config.has_feed(id.as_str()));
-        self.changes.add(ours.filter(|id| !self.sent.contains_key(id)));
+        self.changes.mark(ours.filter(|id| !self.sent.contains_key(id)));
     }
 
     async fn copy_changes(&mut self, reloads: &mut watch::Receiver<u64>) -> Result<(), CopyError> {
@@ -106,7 +105,7 @@ impl OwnFeeds {
             for feed in self.changes.take() {
                 if self.copy_feed(&feed).await? {
                     // After the other feeds: a long log must not hold them up.
-                    self.changes.add([feed]);
+                    self.changes.mark([feed]);
                     has_more = true;
                 }
             }

@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use towpath_client::Fetcher;
 use towpath_client::sink::{OnRefusedItem, SinkFailure, SinkOpener, SinkOptions, SinkQueue, SinkWriter};
+use towpath_config::DestinationKind;
 use towpath_proto::follow::Backoff;
 
-use super::changes::ChangedFeeds;
 use super::destination;
 use super::foreign_feed::{self, ForeignError};
 use super::health::SinkHealth;
@@ -19,6 +19,7 @@ use super::letters::{self, LetterBox, ResendError};
 use super::orders;
 use super::own_feeds::{CopyError, OwnFeeds};
 use super::stored_sink::StoredSink;
+use crate::engine::changed_feeds::ChangedFeeds;
 use crate::engine::roles::{Lease, conditions};
 use crate::engine::sinks::{SinkControl, SinkEntry, SinkRecord, SinkState};
 use crate::engine::{Engine, json_record};
@@ -94,7 +95,7 @@ impl SinkTask {
                 Ok(control) => control,
                 Err(e) => {
                     SinkHealth::new(self.sink.clone()).failed(SinkState::Waiting, &e.to_string(), None);
-                    sleep(BACKOFF.wait(3)).await;
+                    store_pause(stop).await;
                     continue;
                 }
             };
@@ -121,7 +122,7 @@ impl SinkTask {
             }
             match self.attempt(lease, &mut orders, stop, control.resends).await {
                 AttemptEnd::Stopped => failures = 0,
-                AttemptEnd::Pause(reason) => self.pause(lease, control, &reason).await,
+                AttemptEnd::Pause(reason) => self.pause(lease, &control, &reason, stop).await,
                 AttemptEnd::Failed(reason) => {
                     failures = failures.saturating_add(1);
                     let wait = BACKOFF.jittered(failures, fastrand::u64(..));
@@ -136,15 +137,15 @@ impl SinkTask {
         }
     }
 
-    /// Pauses the sink by itself, until an operator resumes it.
-    async fn pause(&self, lease: &Lease, control: SinkControl, reason: &str) {
+    /// Pauses the sink by itself, until an operator resumes it. An order since `control` was read comes first.
+    async fn pause(&self, lease: &Lease, control: &SinkControl, reason: &str, stop: &Stop) {
         let name = &self.sink.config.name;
         let reason = format!("{reason}; once that is mended, `towpath sink resume {name}` goes on");
-        let paused = SinkControl { paused: true, reason: Some(reason.clone()), ..control };
         SinkHealth::new(self.sink.clone()).failed(SinkState::Paused, &reason, None);
-        if let Err(e) = orders::save(&self.engine, &self.sink, &paused, conditions(lease)).await {
+        let paused = orders::pause(&self.engine, &self.sink, control, reason, conditions(lease)).await;
+        if let Err(e) = paused {
             tracing::error!(sink = %name, error = %e, "cannot save that the sink is stopped");
-            sleep(BACKOFF.wait(3)).await;
+            store_pause(stop).await;
         }
     }
 
@@ -245,7 +246,9 @@ impl SinkTask {
             SinkFailure::Stopped(_) => AttemptEnd::Stopped,
             SinkFailure::ItemRefused { .. } => AttemptEnd::Pause(failure.to_string()),
             // A webhook retries by itself what may get better: it refuses after days, or because the receiver said so.
-            SinkFailure::Refused(reason) if self.sink.config.kind() == "webhook" => AttemptEnd::Pause(reason),
+            SinkFailure::Refused(reason) if self.sink.config.kind() == Some(DestinationKind::Webhook) => {
+                AttemptEnd::Pause(reason)
+            }
             failure => AttemptEnd::Failed(failure.to_string()),
         }
     }
@@ -280,6 +283,14 @@ impl SinkTask {
 enum FeedError {
     Sink(SinkFailure),
     Other(String),
+}
+
+/// Waits before the store is asked again, unless `stop` is set.
+async fn store_pause(stop: &Stop) {
+    tokio::select! {
+        () = sleep(BACKOFF.wait(3)) => {}
+        () = stopped(stop) => {}
+    }
 }
 
 /// Returns once an order came or `stop` is set.

@@ -8,9 +8,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use towpath_client::Fetcher;
 
-use super::changes::{AppendCollector, ChangedFeeds};
+use super::changes::AppendCollector;
 use super::run::SinkTask;
 use crate::engine::Engine;
+use crate::engine::changed_feeds::ChangedFeeds;
 use crate::engine::roles::{self, Roles};
 use crate::engine::sinks::SinkEntry;
 use crate::stop::{Stop, stopped};
