@@ -43,7 +43,11 @@ pub struct ClusterAddress {
 }
 
 impl ClusterAddress {
-    /// Parses an address. The error shows nothing that may be a password: where a character is missing, all may be one.
+    /// Parses an address.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Address`], which shows nothing that may be a password: where a character is missing, all may be one.
     pub fn parse(text: &str) -> Result<Self, ClusterError> {
         parse(text).map_err(|reason| ClusterError::Address { reason })
     }

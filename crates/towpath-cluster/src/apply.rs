@@ -13,7 +13,7 @@ use towpath_store::embedded::replica::{ReplicaGroup, ReplicaWriter};
 
 use crate::checkpoint::{self, LogMark, ReplicaPosition};
 use crate::frame::{ForeignMessage, FrameHeader, LogId, PayloadKind, SessionId};
-use crate::health::NodeHealth;
+use crate::health::{NodeHealth, ProblemOrigin};
 use crate::level;
 use crate::sessions::{SequenceCheck, Sessions};
 
@@ -182,13 +182,15 @@ impl Applier {
     /// Waits while the disk is nearly full. Fails once the store is being closed.
     fn wait_until_writable(&self, messages: &mpsc::Receiver<LogMessage>) -> Result<(), ReplicaError> {
         while let Err(error) = self.replica.check_writable() {
-            self.health.set_problem(format!("this node's replica waits for disk space: {error}"));
+            let problem = format!("this node's replica waits for disk space: {error}");
+            self.health.set_problem(ProblemOrigin::Disk, problem);
             // Without this a store on a full disk could not be closed.
             if messages.is_closed() || self.replica.has_failed() {
                 return Err(error);
             }
             std::thread::sleep(FULL_DISK_PAUSE);
         }
+        self.health.clear_problem(ProblemOrigin::Disk);
         Ok(())
     }
 

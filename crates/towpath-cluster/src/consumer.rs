@@ -14,7 +14,7 @@ use crate::address::ClusterAddress;
 use crate::apply::LogMessage;
 use crate::checkpoint::{LogMark, ReplicaPosition};
 use crate::doubts::Doubts;
-use crate::health::NodeHealth;
+use crate::health::{NodeHealth, ProblemOrigin};
 use crate::nodes;
 use crate::stream::{self, LogExtent, StreamError};
 
@@ -94,7 +94,7 @@ impl LogConsumer {
                     (reason, STOPPED_PAUSE)
                 }
             };
-            self.health.set_problem(reason);
+            self.health.set_problem(ProblemOrigin::Consumer, reason);
             tokio::select! {
                 () = sleep(pause) => {}
                 () = self.messages.closed() => {}
@@ -119,7 +119,7 @@ impl LogConsumer {
         // Only problems of the log are over. A replica that cannot be written has closed this channel.
         if !self.messages.is_closed() {
             self.health.resume();
-            self.health.clear_problem();
+            self.health.clear_problem(ProblemOrigin::Consumer);
         }
         let config = pull::Config {
             deliver_policy: match self.position.at {
@@ -201,6 +201,7 @@ pub(crate) async fn watch(
             Ok(Ok(end)) => {
                 unchecked = None;
                 doubts.clear();
+                health.clear_problem(ProblemOrigin::Watch);
                 // With the time before the question: the answer says how the log was at some time after that.
                 health.log_ends(end.last_sequence, asked, started);
                 health.set_log(end);
@@ -215,8 +216,8 @@ pub(crate) async fn watch(
                     stalled.notify_one();
                 }
             }
-            Ok(Err(StreamError::Later(reason))) => health.set_problem(reason),
-            Err(_) => health.set_problem("the cluster does not answer".into()),
+            Ok(Err(StreamError::Later(reason))) => health.set_problem(ProblemOrigin::Watch, reason),
+            Err(_) => health.set_problem(ProblemOrigin::Watch, "the cluster does not answer".into()),
         }
         sleep(Duration::from_secs(1)).await;
         if *position.borrow() > before {

@@ -18,6 +18,20 @@ const RECENT_ERROR: Duration = Duration::from_secs(15);
 /// Time for which a node whose replica cannot be written goes on with reads.
 const FAILED_READS: Duration = Duration::from_secs(60);
 
+/// Part of a node that reports a problem, and clears it. The first explains the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProblemOrigin {
+    /// The thread that applies the log waits for disk space.
+    Disk,
+    /// The log cannot be read.
+    Consumer,
+    /// The log's end cannot be asked.
+    Watch,
+}
+
+/// Number of origins.
+const ORIGINS: usize = 3;
+
 /// State that the tasks of a node share.
 #[derive(Debug)]
 pub(crate) struct NodeHealth {
@@ -41,7 +55,7 @@ struct HealthState {
     mark: Option<LogMark>,
     /// Applied message that the log no longer has.
     lost: Option<LogMark>,
-    problem: Option<String>,
+    problems: [Option<String>; ORIGINS],
     /// Reason why this node has stopped. Only an operator can fix it.
     stopped: Option<String>,
     /// Failure of the replica's storage, which only a restart can mend.
@@ -171,16 +185,17 @@ impl NodeHealth {
         self.state.lock().caught_up
     }
 
-    pub(crate) fn set_problem(&self, problem: String) {
-        let mut state = self.state.lock();
-        if state.problem.as_ref() != Some(&problem) {
+    pub(crate) fn set_problem(&self, origin: ProblemOrigin, problem: String) {
+        let known = &mut self.state.lock().problems[origin as usize];
+        if known.as_ref() != Some(&problem) {
             tracing::warn!(problem, "problem with the cluster's log");
-            state.problem = Some(problem);
+            *known = Some(problem);
         }
     }
 
-    pub(crate) fn clear_problem(&self) {
-        self.state.lock().problem = None;
+    /// Ends the problem that a part of the node reported.
+    pub(crate) fn clear_problem(&self, origin: ProblemOrigin) {
+        self.state.lock().problems[origin as usize] = None;
     }
 
     /// Stops the node: it refuses writes until an operator fixes the reason.
@@ -216,7 +231,8 @@ impl NodeHealth {
             recent.map(|(_, error)| error.clone())
         };
         // In this order: a stop explains everything below it.
-        state.stopped.clone().or_else(|| state.problem.clone()).or_else(reported)
+        let problem = || state.problems.iter().flatten().next().cloned();
+        state.stopped.clone().or_else(problem).or_else(reported)
     }
 
     pub(crate) fn replica_status(&self) -> ReplicaStatus {
@@ -272,5 +288,21 @@ mod tests {
         assert_eq!((health.lost(), health.stopped()), (None, None));
         health.log_ends(8, at(3), Instant::now());
         assert_eq!(health.replica_status().current_at, Some(at(3)));
+    }
+
+    #[test]
+    fn a_problem_lasts_until_its_origin_clears_it() {
+        let health = NodeHealth::new(0, None);
+        health.set_problem(ProblemOrigin::Watch, "no answer".into());
+        health.set_problem(ProblemOrigin::Disk, "no space".into());
+        health.set_problem(ProblemOrigin::Consumer, "interrupted".into());
+        for (origin, next) in [
+            (ProblemOrigin::Disk, Some("interrupted")),
+            (ProblemOrigin::Consumer, Some("no answer")),
+            (ProblemOrigin::Watch, None),
+        ] {
+            health.clear_problem(origin);
+            assert_eq!(health.replica_status().problem.as_deref(), next);
+        }
     }
 }

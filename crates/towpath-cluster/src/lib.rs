@@ -157,11 +157,19 @@ struct StoreTasks {
 
 impl ClusterStore {
     /// Checks every index of this node's replica. Reads the whole replica.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] where the replica cannot be read. Damage that can be read over is in the report.
     pub async fn verify(&self) -> Result<VerifyReport, ReadError> {
         self.replica.verify().await
     }
 
     /// Returns a copy of this node's replica as it is now.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] where the replica cannot be read.
     pub fn copy_replica(&self) -> Result<StoreCopy, ReadError> {
         self.replica.copy_now()
     }

@@ -85,7 +85,13 @@ pub(crate) async fn answer(
     supported: u8,
     health: Arc<NodeHealth>,
 ) {
-    let Ok(mut questions) = client.subscribe(subject(&name)).await else { return };
+    let mut questions = match client.subscribe(subject(&name)).await {
+        Ok(questions) => questions,
+        Err(error) => {
+            // Others know this node by its consumer then, and keep messages of the log for longer.
+            return tracing::error!(%error, "cannot tell other nodes how far this one is; restart it");
+        }
+    };
     while let Some(question) = questions.next().await {
         // Anybody may publish here. Without an address there is nobody to answer.
         let Some(reply) = question.reply else { continue };

@@ -20,7 +20,7 @@ use towpath_store::{ReplicaError, Store as _};
 use crate::address::ClusterAddress;
 use crate::checkpoint::{self, ReplicaPosition};
 use crate::frame::LogId;
-use crate::health::NodeHealth;
+use crate::health::{NodeHealth, ProblemOrigin};
 use crate::sessions::Sessions;
 use crate::stream::{self, LogExtent, StreamError};
 use crate::{ClusterError, ClusterOptions, ClusterStore};
@@ -33,8 +33,11 @@ impl ClusterStore {
     /// opened even where the cluster cannot be used: it serves reads, and accepts writes once the cluster does.
     /// [`Store::replica_status`](towpath_store::Store::replica_status) has the problem.
     ///
-    /// Fails with [`ClusterError::Unusable`] where a new replica has no log to follow, and with
-    /// [`ClusterError::Folder`] where the folder cannot be used.
+    /// # Errors
+    ///
+    /// [`ClusterError::Unusable`] where a new replica has no log to follow, [`ClusterError::TooOld`] where the log or the
+    /// replica needs a newer program, and [`ClusterError::Folder`] or [`ClusterError::Replica`] where the folder cannot be
+    /// used.
     pub async fn open(
         address: &ClusterAddress,
         folder: impl AsRef<Path>,
@@ -147,7 +150,7 @@ impl OpeningNode {
             Ok(found) => Ok(Some(found)),
             Err(reason) if is_new => Err(self.address.error(reason)),
             Err(reason) => {
-                self.health.set_problem(reason);
+                self.health.set_problem(ProblemOrigin::Consumer, reason);
                 Ok(None)
             }
         }

@@ -88,8 +88,8 @@ async fn a_cluster_that_goes_away_and_comes_back() {
     append(&store, &feed("f1"), vec![put("a", "1")]).await;
     problem_free(&store).await;
     single.server.kill();
-    // Until the node has noticed the lost connection.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Until the node has noticed the lost connection, for whatever reason it tells.
+    problem(&store, "").await;
     let reason = refused(&store).await;
     assert!(reason.contains("no connection") && reason.contains("nothing was written"), "{reason}");
     let current = store.replica_status().unwrap().current_at.unwrap();
