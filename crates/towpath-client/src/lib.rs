@@ -145,7 +145,7 @@ pub use protocol::{
 pub use publish::{FeedClient, PublishError, PublishReport, ServerClient};
 pub use sink::{Sink, SinkBatch, SinkError, SinkEvent};
 pub use stop::{Stop, stopped};
-pub use tls::{SetupError, install_provider};
+pub use tls::{SetupError, install_provider, root_store};
 pub use transport::{Transport, TransportBody};
 pub use validators::Validators;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use reqwest::{Certificate, ClientBuilder};
+use rustls::RootCertStore;
 
 /// The HTTP client cannot be set up. The cause is this machine, not a publisher.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +26,21 @@ pub(super) fn build(configure: impl Fn() -> ClientBuilder) -> Result<reqwest::Cl
     let roots = roots.iter().filter_map(|der| Certificate::from_der(der).ok());
     // A second build: a builder is consumed by the failed one.
     configure().tls_certs_only(roots).build().map_err(|e| SetupError(super::explain::root_cause(&e)))
+}
+
+/// Returns the authorities that connections beside HTTP trust, as [`build`] does: those of the machine, or of
+/// `SSL_CERT_FILE` and `SSL_CERT_DIR` where set, or else Mozilla's.
+pub fn root_store() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::debug!(%error, "a certificate of this machine cannot be read");
+    }
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
+    }
+    roots
 }
 
 /// Installs ring as the process's default provider of TLS cryptography, unless another one is installed.

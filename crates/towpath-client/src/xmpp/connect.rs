@@ -3,9 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -15,9 +14,6 @@ use towpath_proto::push::xmpp::session::ConnectionPrivacy;
 pub(super) trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
-
-/// Environment variable, as OpenSSL's, with a PEM file to trust instead of the built-in certificates.
-const CERTIFICATE_FILE: &str = "SSL_CERT_FILE";
 
 /// Connects to `server`, without TLS.
 pub(super) async fn connect(server: &str) -> io::Result<(Box<dyn AsyncStream>, ConnectionPrivacy)> {
@@ -38,20 +34,9 @@ pub(super) async fn encrypt(stream: Box<dyn AsyncStream>, host: &str) -> io::Res
 }
 
 fn config() -> io::Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    match std::env::var_os(CERTIFICATE_FILE) {
-        Some(file) => {
-            for certificate in CertificateDer::pem_file_iter(file).map_err(io::Error::other)? {
-                roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
-        }
-    }
     // Explicit, so that a program with another default provider still works.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
     let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    Ok(builder.with_root_certificates(crate::tls::root_store()).with_no_client_auth())
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, NoTls};
@@ -55,11 +55,7 @@ async fn run(connection: impl Future<Output = Result<(), tokio_postgres::Error>>
 
 /// Makes the TLS configuration: certificates of this machine, or of Mozilla where it has none, and the named ones.
 fn tls_config(address: &PgAddress) -> Result<ClientConfig, PgFailure> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() {
-        roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
-    }
+    let mut roots = towpath_client::root_store();
     if let Some(file) = &address.root_certificates {
         let error =
             |e: &dyn std::fmt::Display| PgFailure::Refused(format!("sslrootcert {}: {e}", file.display()));
