@@ -19,6 +19,7 @@ use towpath_store::{FeedSummary, Precondition, ReadLimit, Store, Table, TableWri
 
 use super::finding::Findings;
 use super::roles::{Lease, conditions};
+use super::table_keys::{from_sortable, sortable};
 use super::table_scan::{TableScan, remove_all};
 use super::work::share_thread;
 use super::{Engine, Feed, json_record};
@@ -122,14 +123,11 @@ fn days_prefix(feed: &FeedId) -> Vec<u8> {
 
 /// Returns the key of a day's row: days sort by time, also those before 1970.
 fn day_key(feed: &FeedId, day: i64) -> Vec<u8> {
-    // The sign bit is flipped, so that negative days sort before the others as big-endian bytes.
-    let day = day.wrapping_sub(i64::MIN).cast_unsigned();
-    [days_prefix(feed), day.to_be_bytes().to_vec()].concat()
+    [days_prefix(feed), sortable(day).to_vec()].concat()
 }
 
 fn day_of_key(key: &[u8]) -> Option<i64> {
-    let day = u64::from_be_bytes(*key.last_chunk::<8>()?);
-    Some(day.cast_signed().wrapping_add(i64::MIN))
+    Some(from_sortable(*key.last_chunk::<8>()?))
 }
 
 /// Reads the counts that are kept of a period, and the position up to which they count.

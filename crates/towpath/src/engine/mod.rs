@@ -47,6 +47,7 @@ pub(crate) mod source_control;
 mod store_health;
 mod store_watch;
 pub(crate) mod stored_feeds;
+pub(crate) mod table_keys;
 pub(crate) mod table_scan;
 pub mod tokens;
 pub(crate) mod work;

@@ -8,6 +8,7 @@ use towpath_proto::{Change, FeedId, Op};
 use towpath_store::{Store, Table, TableWrite};
 
 use crate::engine::item_versions::{ItemVersion, version};
+use crate::engine::table_keys::{from_sortable, sortable};
 use crate::store_error::StoreError;
 
 /// Rows of items: `publish-at/item/{feed}/{id}`.
@@ -110,18 +111,15 @@ pub(super) fn item_key(feed: &FeedId, id: &str) -> Vec<u8> {
 }
 
 pub(super) fn time_key(at: Timestamp, feed: &FeedId, id: &str) -> Vec<u8> {
-    // Offset, so that times before 1970 sort before later ones.
-    let millis = at.as_millisecond().wrapping_sub(i64::MIN).cast_unsigned();
-    [TIMES, &millis.to_be_bytes(), feed.as_str().as_bytes(), b"/", id.as_bytes()].concat()
+    [TIMES, &sortable(at.as_millisecond()), feed.as_str().as_bytes(), b"/", id.as_bytes()].concat()
 }
 
 /// Returns the time, feed and id of a key of the index.
 pub(super) fn parse_time_key(key: &[u8]) -> Option<(Timestamp, FeedId, String)> {
     let (millis, rest) = key.strip_prefix(TIMES)?.split_first_chunk::<8>()?;
-    let millis = u64::from_be_bytes(*millis).cast_signed().wrapping_add(i64::MIN);
     // Ids of feeds have no slash; those of items may.
     let (feed, id) = std::str::from_utf8(rest).ok()?.split_once('/')?;
-    Some((Timestamp::from_millisecond(millis).ok()?, FeedId::new(feed).ok()?, id.to_owned()))
+    Some((Timestamp::from_millisecond(from_sortable(*millis)).ok()?, FeedId::new(feed).ok()?, id.to_owned()))
 }
 
 pub(super) fn set(key: Vec<u8>, value: Option<Vec<u8>>) -> TableWrite {
