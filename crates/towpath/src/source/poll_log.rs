@@ -29,9 +29,29 @@ pub(crate) struct PollRecord {
     pub(crate) removed: u64,
     /// Number of entries that were left out.
     pub(crate) left_out: u64,
-    /// Code and message of an error.
+    /// Error of a failed poll.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<(String, String)>,
+    pub(crate) error: Option<PollFailure>,
+}
+
+/// Error of a poll, stored as a pair.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(String, String)", into = "(String, String)")]
+pub(crate) struct PollFailure {
+    pub(crate) code: String,
+    pub(crate) message: String,
+}
+
+impl From<(String, String)> for PollFailure {
+    fn from((code, message): (String, String)) -> Self {
+        Self { code, message }
+    }
+}
+
+impl From<PollFailure> for (String, String) {
+    fn from(failure: PollFailure) -> Self {
+        (failure.code, failure.message)
+    }
 }
 
 impl PollRecord {
@@ -45,7 +65,10 @@ impl PollRecord {
             updated: polled.updated as u64,
             removed: polled.removed as u64,
             left_out: polled.counts.left_out as u64,
-            error: polled.error.as_ref().map(|error| (error.code.clone(), cut(&error.message))),
+            error: polled
+                .error
+                .as_ref()
+                .map(|error| PollFailure { code: error.code.clone(), message: cut(&error.message) }),
         }
     }
 }

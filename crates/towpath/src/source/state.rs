@@ -145,3 +145,33 @@ pub(crate) fn fingerprint(source: &SourceConfig) -> String {
     }
     hex::encode(&Sha256::digest(text.as_bytes())[..8])
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    /// Another digest for an unchanged source would discard its validators, redirect and end. It covers names of types and fields.
+    #[test]
+    fn the_fingerprint_of_a_source_stays_the_same_over_versions() {
+        for (source, expected) in [
+            ("url = \"https://a.example/feed\"", "a5e86cabc71bafec"),
+            ("follow = \"https://a.example/feed\"", "a5e86cabc71bafec"),
+            (
+                "url = \"https://a.example/x\"\nformat = \"json\"\ncomplete = true\n[feed.source.json]\nitems = \"/items\"\nid = \"/id\"\ntitle = \"/name\"",
+                "80a94375e0b4e536",
+            ),
+            (
+                "url = \"https://a.example/x\"\nformat = \"html\"\n[feed.source.html]\nitems = \"article\"\n[feed.source.paging]\nlink = true",
+                "73e1d7c8d6aac3ff",
+            ),
+        ] {
+            let text = format!("[[feed]]\nid = \"news\"\n[feed.source]\n{source}\n");
+            let config = Config::parse(&text, Path::new("towpath.toml")).unwrap();
+            let found = fingerprint(config.feeds[0].source.as_ref().unwrap());
+            assert_eq!(found, expected, "{source}");
+        }
+    }
+}

@@ -85,7 +85,7 @@ fn poll_row(visit: &Visit, record: &PollRecord, details: Details) -> Markup {
             td class="number" data-label="Took" { (number(*millis)) " ms" }
             td class="number" data-label="Size" { @match record.bytes { Some(size) => (bytes(size)), None => span class="soft" { "–" } } }
             td { @match &record.error {
-                Some((code, message)) if details.are_shown() => { span class="fail" { (code) } span class="why" { (foreign(&redact::text(message))) } },
+                Some(error) if details.are_shown() => { span class="fail" { (error.code) } span class="why" { (foreign(&redact::text(&error.message))) } },
                 Some(_) => span class="fail" { "failed" },
                 None if new + updated + removed == 0 => span class="soft" { "nothing changed" },
                 None => { (number(*new)) " new, " (number(*updated)) " changed, " (number(*removed)) " removed" },
