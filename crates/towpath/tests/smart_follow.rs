@@ -1,4 +1,4 @@
-//! PullFollow and mirroring a Smart Feed across restarts, edits and deletions: nothing is missing.
+//! Following and mirroring a Smart Feed across restarts, edits and deletions: nothing is missing.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

@@ -200,8 +200,6 @@ fn summary(found: &Diff, document: &FeedDocument) -> PollSummary {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use jiff::Timestamp;
     use towpath_proto::format::DeletedEntry;
 
@@ -244,16 +242,14 @@ mod tests {
         assert_eq!([left(None, Some(5)), left(Some(2), None), left(Some(2), Some(2))], [(1, 0); 3]);
     }
 
-    /// A search of all changes for each entry took half a minute.
+    /// A search of all changes for each entry would take longer than any test may run.
     #[test]
-    fn many_deleted_entries_take_little_time() {
-        let ids = || (0..100_000).map(|number| format!("{number:08}"));
+    fn many_deleted_entries_are_applied() {
+        let ids = || (0..500_000).map(|number| format!("{number:08}"));
         let hash = Item::new("a").content_hash();
         let known = ids().map(|id| (id, Some(hash))).collect();
         let (mut found, document) = (Diff::default(), document(ids()));
-        let begun = Instant::now();
         remove_deleted(&mut found, &known, &document);
-        assert_eq!(found.removed, 100_000);
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert_eq!(found.removed, 500_000);
     }
 }

@@ -18,7 +18,7 @@ pub struct Attempt {
     pub outcome: AttemptOutcome,
 }
 
-/// AttemptOutcome of a request, by the response.
+/// Outcome of a request, by the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptOutcome {
     /// The changes are in the log, from this position on.

@@ -368,9 +368,10 @@ fn zipped(document: &TreeDocument) -> Option<Bytes> {
     if is_worth { encoding::compress(&document.body, Coding::Gzip) } else { None }
 }
 
-/// Encodes headers that do not follow from a document's path as the name of a file: the boundary of its parts
-/// (`b`), its own number, the previous and the next page's (`o`, `p`, `n`), its feed's SUP ID (`s`), and how long
-/// caches may keep it, in seconds or for ever (`c`). `None` where the path says it all.
+/// Encodes headers that do not follow from a document's path as the name of a file. `None` where the path says it all.
+///
+/// Its parts are the boundary of a multipart body (`b`), the numbers of the page, the previous and the next one (`o`, `p`,
+/// `n`), and the feed's SUP ID (`s`). The time for which caches may keep the document is `c`, in seconds or for ever.
 fn facts(document: &TreeDocument) -> Option<String> {
     let content_type = document.header(CONTENT_TYPE.as_str()).unwrap_or_default();
     let boundary = content_type.strip_prefix("multipart/mixed; boundary=").map(|text| text.trim_matches('"'));
