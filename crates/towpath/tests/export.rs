@@ -223,6 +223,59 @@ fn a_server_keeps_the_tree_current_with_its_own_bytes() {
     assert_eq!(server.stop(), Some(0));
 }
 
+/// Empties a folder but for one entry.
+fn empty_but(folder: &Path, kept: &str, go_on: &dyn Fn(&Path)) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true if path.ends_with(kept) => go_on(&path),
+            true => remove(&path),
+            false => std::fs::remove_file(path).unwrap(),
+        }
+    }
+}
+
+/// Removes a folder into which an export may write at the moment.
+fn remove(folder: &Path) {
+    crate::common::wait_until("it is removed", || std::fs::remove_dir_all(folder).is_ok());
+}
+
+/// Somebody cleans up: the folder goes as a whole, or all but what a running export has in it.
+#[test]
+fn a_tree_that_is_removed_while_it_is_kept_is_written_whole() {
+    let dir = TestFolder::new(&format!("{NOTES}[[feed]]\nid = \"quiet\"\n"));
+    let tree = dir.path("tree");
+    let args = ["--export", "tree", "--export-every", "100ms"];
+    let server = dir.start(dir.command(&[&["serve", "--listen", "127.0.0.1:0"][..], &args].concat()));
+    eleven(&server);
+    assert_eq!(server.ask("PUT", "/feeds/quiet/items/q", &[], b"q").status, 201);
+    let is_whole = |documents: &[String]| documents.iter().all(|path| tree.join(&path[1..]).exists());
+    let wanted = [
+        "/diff/notes/head.json",
+        "/feeds/notes/atom",
+        "/sup.json",
+        "/.towpath/tree.json",
+        "/diff/quiet/head.json",
+    ]
+    .map(str::to_owned);
+    crate::common::wait_until("the tree is whole", || is_whole(&wanted));
+    for (id, keeps_own) in [("n12", false), ("n13", true)] {
+        match keeps_own {
+            false => remove(&tree),
+            // As in an emptied bucket: a running export goes on.
+            true => empty_but(&tree, ".towpath", &|own| empty_but(own, "tmp", &|_| {})),
+        }
+        // One feed changes, and all others come back as well.
+        put(&server, id, "text");
+        crate::common::wait_until("it is whole again", || is_whole(&wanted));
+        let shown = || server.get("/diff/notes/latest.json").text();
+        crate::common::wait_until("it is current", || {
+            std::fs::read_to_string(tree.join("diff/notes/latest.json")).is_ok_and(|there| there == shown())
+        });
+    }
+    assert_eq!(server.stop(), Some(0));
+}
+
 /// Sets the server's port in the configuration.
 fn with_port(dir: &TestFolder, port: u16) -> String {
     dir.write("port.toml", format!("[server]\nlisten = \"127.0.0.1:{port}\"\n").as_bytes());

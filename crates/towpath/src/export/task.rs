@@ -1,8 +1,10 @@
 //! Keeping a tree up to date.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 use towpath_client::Fetcher;
 use towpath_proto::follow::Backoff;
@@ -12,7 +14,7 @@ use crate::engine::changed_feeds::ChangedFeeds;
 use crate::engine::roles::{self, Lease, Roles};
 use crate::export::summary::ExportSummary;
 use crate::export::target::Target;
-use crate::export::tree::{ExportError, ExportedFeeds, Tree, name_of};
+use crate::export::tree::{ExportError, ExportedFeeds, Tree, name_of, stored_name};
 use crate::protocols::diffdelta::Recovery;
 use crate::protocols::websub::pings::{PingSite, Pinger};
 use crate::stop::{Stop, stopped};
@@ -38,14 +40,27 @@ pub struct KeptTree {
 ///
 /// Any number of nodes may be configured with the same target: the role has the tree's name.
 pub async fn keep(engine: Arc<Engine>, roles: Arc<Roles>, fetcher: Arc<Fetcher>, kept: KeptTree, stop: Stop) {
-    // Before the role is asked for, since the role has the tree's name.
-    let Some(name) = name(&engine, &kept, &stop).await else { return };
-    let changes = ChangedFeeds::of(&engine);
-    let task = |lease, stop| {
-        let (engine, kept, name, changes) = (engine.clone(), kept.clone(), name.clone(), changes.clone());
-        keep_now(TreeKeeper { engine, kept, name, changes, lease }, fetcher.clone(), stop)
-    };
-    roles.run_while_held(&roles::export(&name), stop, task).await;
+    // Again for each tree that takes the place of one that was removed.
+    while !*stop.borrow() {
+        // Before the role is asked for, since the role has the tree's name.
+        let Some(name) = name(&engine, &kept, &stop).await else { return };
+        let (end, ends) = watch::channel(false);
+        let (end, changes) = (Arc::new(end), ChangedFeeds::of(&engine));
+        let task = |lease, stop| {
+            let (engine, kept, name, changes) = (engine.clone(), kept.clone(), name.clone(), changes.clone());
+            let keeper = TreeKeeper { engine, kept, name, changes, lease, end: end.clone() };
+            keep_now(keeper, fetcher.clone(), stop)
+        };
+        let role = roles::export(&name);
+        let mut keeping = pin!(roles.run_while_held(&role, ends, task));
+        tokio::select! {
+            () = &mut keeping => {}
+            () = stopped(&stop) => {
+                let _ = end.send(true);
+                keeping.await;
+            }
+        }
+    }
 }
 
 /// Reads the tree's name, as soon as its target responds.
@@ -91,6 +106,8 @@ struct TreeKeeper {
     name: String,
     changes: Arc<ChangedFeeds>,
     lease: Lease,
+    /// Ends the keeping of this tree.
+    end: Arc<watch::Sender<bool>>,
 }
 
 impl TreeKeeper {
@@ -101,6 +118,14 @@ impl TreeKeeper {
         let mut backoff = ExportBackoff::default();
         let mut next_all = Instant::now();
         loop {
+            if self.is_replaced().await {
+                tracing::warn!(
+                    tree = self.name,
+                    "the exported tree was removed or replaced, and is written anew"
+                );
+                let _ = self.end.send(true);
+                return;
+            }
             let (which, is_all) = match Instant::now() >= next_all {
                 // The first as well: what changed before this node had the role is not known to it.
                 true => (ExportedFeeds::All, true),
@@ -141,6 +166,12 @@ impl TreeKeeper {
                 () = tokio::time::sleep_until(next_all) => {}
             }
         }
+    }
+
+    /// Returns true if the tree at the target is not this one any more. What is known of its files is wrong then.
+    async fn is_replaced(&self) -> bool {
+        // A target that does not answer now says nothing of its tree.
+        stored_name(self.kept.target.as_ref()).await.is_ok_and(|name| name.as_ref() != Some(&self.name))
     }
 
     async fn export(

@@ -99,10 +99,8 @@ pub async fn name_of(target: &dyn Target) -> Result<String, ExportError> {
     loop {
         let known = target.read(NAME).await?;
         let is_there = known.is_some();
-        let known = known.and_then(|body| serde_json::from_slice::<Value>(&body).ok());
-        let name = known.as_ref().and_then(|known| known["tree"].as_str()).filter(|name| is_name(name));
-        if let Some(name) = name {
-            return Ok(name.to_owned());
+        if let Some(name) = known.and_then(|body| parse_name(&body)) {
+            return Ok(name);
         }
         // Not secret, so the fast generator will do: the name only has to differ from other trees'.
         let name = format!("{:032x}", fastrand::u128(..));
@@ -116,6 +114,20 @@ pub async fn name_of(target: &dyn Target) -> Result<String, ExportError> {
         // Before the name is used: after a crash the tree must not get another one, and with it another role.
         target.sync().await?;
     }
+}
+
+/// Returns the name of the tree at a target; `None` if there is none, or its name cannot be read.
+///
+/// # Errors
+///
+/// A target that cannot be read.
+pub async fn stored_name(target: &dyn Target) -> Result<Option<String>, ExportError> {
+    Ok(target.read(NAME).await?.and_then(|body| parse_name(&body)))
+}
+
+fn parse_name(body: &[u8]) -> Option<String> {
+    let known: Value = serde_json::from_slice(body).ok()?;
+    known["tree"].as_str().filter(|name| is_name(name)).map(str::to_owned)
 }
 
 impl Tree {

@@ -80,6 +80,8 @@ impl Folder {
 
     fn create_now(&self, document: &TreeDocument) -> io::Result<bool> {
         let (file, new) = (self.file(&document.path), self.unfinished());
+        // The whole folder may have been removed. Only names are made so: a process that lost its role writes no more.
+        create_public_folders(&self.unfinished)?;
         let mut written = fs::File::create_new(&new)?;
         publish(&written)?;
         written.write_all(&document.body)?;
