@@ -153,7 +153,8 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// Another digest for an unchanged source would discard its validators, redirect and end. It covers names of types and fields.
+    /// Another digest for an unchanged source would discard its validators, redirect and end. It covers the names of types
+    /// and fields.
     #[test]
     fn the_fingerprint_of_a_source_stays_the_same_over_versions() {
         for (source, expected) in [

@@ -91,7 +91,7 @@ async fn new_mirror(target: &MirrorTarget) -> Mirror {
     Mirror::new(target.clone(), saved, mpsc::unbounded_channel().0).await.unwrap()
 }
 
-/// A save of an earlier problem takes longer than that of the success after it.
+/// The success after a failure and a problem is what the state tells in the end.
 #[tokio::test]
 async fn events_are_recorded_in_their_order() {
     let folder = tempfile::tempdir().unwrap();
