@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::document::CheckedDocument;
 use super::responses::text;
 use super::{CheckStep, DiffDeltaChecker, FetchedResponse, MAX_SNAPSHOTS, rules};
 use crate::diffdelta::wire::cursor::{Cursor, recompute};
@@ -109,17 +110,18 @@ impl DiffDeltaChecker {
     }
 
     pub(super) fn check_snapshot(&mut self, listed: &SnapshotEntry, response: &FetchedResponse) {
-        let document = match response.json(&self.limits) {
+        let checked = match response.document(&self.limits, &self.schema) {
             Ok(document) => document,
             Err(problem) => return self.record(rules::ARCHIVE, Some(problem)),
         };
+        let document = &checked.value;
         let url = response.url.as_str();
         self.check_content_type(response);
         self.check_cache_headers(rules::CACHE_ARCHIVE, IMMUTABLE, response);
-        self.check_document(url, &response.body, &document);
-        self.check_cursor(url, &response.body, text(&document, "cursor"));
+        self.check_document(url, &response.body, &checked);
+        self.check_cursor(url, &response.body, text(document, "cursor"));
         let source = document.get("source_id").and_then(Value::as_str).unwrap_or(GLOBAL);
-        let path = archive_path(source, text(&document, "generated_at"), text(&document, "cursor"));
+        let path = archive_path(source, text(document, "generated_at"), text(document, "cursor"));
         let named = path.as_deref().is_some_and(|path| url.ends_with(path));
         let problem = (!named).then(|| format!("its name should end with {}", path.unwrap_or_default()));
         self.record_at(rules::ARCHIVE, url, problem);
@@ -132,24 +134,29 @@ impl DiffDeltaChecker {
                 (stated != hash.hex()).then(|| format!("the index says {stated}, and it is {}", hash.hex()));
             self.record_at(rules::HASH, url, problem);
         }
-        self.compare_with_latest(listed, response, &document);
+        self.compare_with_latest(listed, response, &checked);
     }
 
     pub(super) fn check_snapshot_later(&mut self, hash: Cursor, response: &FetchedResponse) {
-        let problem = match response.json(&self.limits) {
+        let problem = match response.succeeded() {
             Err(problem) => Some(problem),
-            Ok(_) if Cursor::of(&response.body) != hash => {
+            Ok(()) if Cursor::of(&response.body) != hash => {
                 Some(format!("{}: another content than before", response.url))
             }
-            Ok(_) => None,
+            Ok(()) => None,
         };
         self.record(rules::ARCHIVE_STAYS, problem);
     }
 
     /// Compares the snapshot of the latest document: equal bytes, or equal buckets if that is carried.
-    fn compare_with_latest(&mut self, listed: &SnapshotEntry, response: &FetchedResponse, document: &Value) {
+    fn compare_with_latest(
+        &mut self,
+        listed: &SnapshotEntry,
+        response: &FetchedResponse,
+        document: &CheckedDocument,
+    ) {
         let Some(latest) = self.subject.as_ref().and_then(|s| s.latest.as_ref()) else { return };
-        if latest.value.get("cursor") != document.get("cursor") {
+        if latest.value.get("cursor") != document.value.get("cursor") {
             return;
         }
         let url = response.url.as_str();
@@ -161,7 +168,7 @@ impl DiffDeltaChecker {
                 problem.then(|| "it differs from latest.json".to_owned()),
             );
         } else {
-            let problem = latest.value.get("buckets") != document.get("buckets");
+            let problem = latest.has_other_buckets(document);
             let problem = problem.then(|| "latest.json has the same cursor and other buckets".to_owned());
             self.record_at(rules::CURSOR_SAME, url, problem);
         }

@@ -21,15 +21,18 @@ use crate::follow::single_request::{CollectedResponse, SingleRequest, SingleRequ
 use crate::follow::{
     Checker, FollowError, MAX_DOCUMENT, Monotonic, Now, ReadLimits, Request, ResponseHead, TransferError,
 };
+use crate::format::FormatError;
 use crate::format::budget::Budget;
 use crate::format::json_value::read_value;
 use crate::report::{Report, Rule};
 
 mod archive;
+mod document;
 mod responses;
 mod rules;
 mod schema;
 
+use document::{BucketItems, CheckedDocument};
 use schema::Schema;
 
 /// Returns the rules of the check, in the order of the text.
@@ -89,18 +92,38 @@ impl FetchedResponse {
         self.header(ETAG.as_str())
     }
 
-    /// Parses the body as JSON. Fails with a description of the transfer, status or syntax error.
-    fn json(&self, limits: &ReadLimits) -> Result<Value, String> {
+    /// Fails with a description of the transfer or status.
+    fn succeeded(&self) -> Result<(), String> {
         if let Some(error) = &self.error {
             return Err(format!("{}: {error}", self.url));
         }
-        if self.status() != 200 {
-            return Err(format!("{}: the server answers {}", self.url, self.status()));
+        match self.status() {
+            200 => Ok(()),
+            status => Err(format!("{}: the server answers {status}", self.url)),
         }
+    }
+
+    /// Parses the body as JSON. Fails with a description of the transfer, status or syntax error.
+    fn json(&self, limits: &ReadLimits) -> Result<Value, String> {
+        self.succeeded()?;
+        self.read(limits, read_value)
+    }
+
+    /// Parses the body as a feed document. Fails as [`Self::json`] does.
+    fn document(&self, limits: &ReadLimits, schema: &Schema) -> Result<CheckedDocument, String> {
+        self.succeeded()?;
+        self.read(limits, |text, budget| CheckedDocument::read(text, schema, budget))
+    }
+
+    fn read<T>(
+        &self,
+        limits: &ReadLimits,
+        read: impl FnOnce(&str, &mut Budget) -> Result<T, FormatError>,
+    ) -> Result<T, String> {
         let read = std::str::from_utf8(&self.body).map_err(|e| e.to_string()).and_then(|text| {
             // Small values take many times their text as a tree.
             let mut budget = Budget::new(text.len(), limits.document);
-            read_value(text, &mut budget).map_err(|e| e.to_string())
+            read(text, &mut budget).map_err(|e| e.to_string())
         });
         read.map_err(|e| format!("{}: {e}", self.url))
     }
@@ -109,9 +132,18 @@ impl FetchedResponse {
 /// A fetched document.
 #[derive(Debug)]
 struct FetchedDocument {
+    /// The document, with empty buckets.
     value: Value,
+    items: BucketItems,
     body: Bytes,
     url: String,
+}
+
+impl FetchedDocument {
+    /// Returns true if another document has other buckets, or other items in them.
+    fn has_other_buckets(&self, other: &CheckedDocument) -> bool {
+        self.value.get("buckets") != other.value.get("buckets") || self.items != other.items
+    }
 }
 
 /// The feed under check, and its documents so far.

@@ -3,7 +3,9 @@
 use serde_json::Value;
 use url::Url;
 
+use super::document::CheckedDocument;
 use super::rules;
+use super::schema::MAX_PROBLEMS;
 use super::{CheckStep, DiffDeltaChecker, FetchedDocument, FetchedResponse, MAX_SOURCES, Schema};
 use crate::diffdelta::wire::cursor::Cursor;
 use crate::diffdelta::wire::headers::{IMMUTABLE, JSON, MUTABLE};
@@ -27,7 +29,10 @@ impl DiffDeltaChecker {
         match step {
             CheckStep::Manifest(_) => self.check_manifest(&response),
             CheckStep::SchemaText(_) => self.check_schema(&response),
-            CheckStep::Global(_) => self.record(rules::GLOBAL, response.json(&self.limits).err()),
+            CheckStep::Global(_) => {
+                let problem = response.document(&self.limits, &self.schema).err();
+                self.record(rules::GLOBAL, problem);
+            }
             CheckStep::Available(_) => self.check_available(&response),
             CheckStep::Begin(_) => {}
             CheckStep::Head => self.check_head(&response),
@@ -181,12 +186,13 @@ impl DiffDeltaChecker {
     }
 
     fn check_latest(&mut self, response: FetchedResponse) {
-        let value = match response.json(&self.limits) {
-            Ok(value) => value,
+        let document = match response.document(&self.limits, &self.schema) {
+            Ok(document) => document,
             Err(problem) => return self.record(rules::LATEST, Some(problem)),
         };
         self.record(rules::LATEST, None);
-        self.check_document(&response.url, &response.body, &value);
+        self.check_document(&response.url, &response.body, &document);
+        let CheckedDocument { value, items, .. } = document;
         self.record_at(rules::BASIS, &response.url, rules::basis(&value));
         let etag = self.check_headers(&response, text(&value, "cursor"));
         let again =
@@ -197,12 +203,14 @@ impl DiffDeltaChecker {
             self.steps.insert(place + index, step);
         }
         let Some(subject) = &mut self.subject else { return };
-        subject.latest = Some(FetchedDocument { value, body: response.body, url: response.url });
+        subject.latest = Some(FetchedDocument { value, items, body: response.body, url: response.url });
     }
 
     /// Checks the rules that hold for both the latest document and snapshots.
-    pub(super) fn check_document(&mut self, url: &str, body: &[u8], document: &Value) {
-        let problems = self.schema.problems(document);
+    pub(super) fn check_document(&mut self, url: &str, body: &[u8], document: &CheckedDocument) {
+        let CheckedDocument { value: document, items, problems } = document;
+        let mut problems = [self.schema.problems(document), problems.clone()].concat();
+        problems.truncate(MAX_PROBLEMS);
         self.record_at(rules::SCHEMA, url, (!problems.is_empty()).then(|| problems.join("; ")));
         for (rule, problem) in [
             (rules::CURSOR_FORM, rules::cursor_form(document)),
@@ -212,11 +220,11 @@ impl DiffDeltaChecker {
             (rules::TTL, rules::ttl(document)),
             (rules::INCLUDED, rules::included(document)),
             (rules::SOURCES, rules::source_order(body)),
-            (rules::SORTED, rules::sorted(document)),
-            (rules::NAMED, rules::named(document)),
-            (rules::ONCE, rules::once(document)),
-            (rules::COUNTS, rules::counts(document)),
-            (rules::FLAGGED, rules::flagged(document)),
+            (rules::SORTED, rules::sorted(items)),
+            (rules::NAMED, rules::named(document, items)),
+            (rules::ONCE, rules::once(items)),
+            (rules::COUNTS, rules::counts(document, items)),
+            (rules::FLAGGED, rules::flagged(items)),
         ] {
             self.record_at(rule, url, problem);
         }
@@ -274,11 +282,11 @@ impl DiffDeltaChecker {
     }
 
     fn check_latest_later(&mut self, response: &FetchedResponse) {
-        let Ok(later) = response.json(&self.limits) else { return };
+        let Ok(later) = response.document(&self.limits, &self.schema) else { return };
         let Some(latest) = self.subject.as_ref().and_then(|s| s.latest.as_ref()) else { return };
         // Public feeds were seen to change content under the same cursor, which hides changes from clients.
-        if latest.value.get("cursor") == later.get("cursor") {
-            let other = latest.value.get("buckets") != later.get("buckets");
+        if latest.value.get("cursor") == later.value.get("cursor") {
+            let other = latest.has_other_buckets(&later);
             let problem = other.then(|| "another content under the same cursor on a second visit".to_owned());
             self.record_at(rules::CURSOR_SAME, &response.url, problem);
         }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
+use super::document::{BucketItems, CheckedItem, KNOWN};
 use crate::diffdelta::wire::FLAGGED_FROM;
 use crate::diffdelta::wire::cursor::Cursor;
 
@@ -160,22 +161,20 @@ impl<'de> Deserialize<'de> for ObjectKeys {
     }
 }
 
-/// Returns the items of the four known buckets. Unknown buckets are ignored (section 4).
-fn buckets(document: &Value) -> BTreeMap<&str, &Vec<Value>> {
-    let buckets = document.get("buckets").and_then(Value::as_object).into_iter().flatten();
-    let known = |name: &str| ["new", "updated", "removed", "flagged"].contains(&name);
-    buckets.filter(|(n, _)| known(n)).filter_map(|(n, v)| Some((n.as_str(), v.as_array()?))).collect()
+/// Returns the items of the known buckets. Unknown buckets are ignored (section 4).
+fn known(items: &BucketItems) -> impl Iterator<Item = (&str, &Vec<CheckedItem>)> {
+    items.iter().map(|(name, items)| (name.as_str(), items)).filter(|(name, _)| KNOWN.contains(name))
 }
 
 /// Checks the order of the buckets.
 ///
 /// Comparing `published_at` as text or as time gives the same order for UTC in whole seconds. For other forms
 /// either order is accepted.
-pub(super) fn sorted(document: &Value) -> Option<String> {
-    for (name, items) in buckets(document) {
+pub(super) fn sorted(items: &BucketItems) -> Option<String> {
+    for (name, items) in known(items) {
         for (index, pair) in items.windows(2).enumerate() {
             let key =
-                |item: &Value| ["published_at", "source", "id"].map(|member| text(item, member).to_owned());
+                |item: &CheckedItem| [&*item.published_at, &*item.source, &*item.id].map(str::to_owned);
             let (a, b) = (key(&pair[0]), key(&pair[1]));
             let time = |key: &[String; 3]| key[0].parse::<Timestamp>().ok();
             // Some publishers write other offsets or fractions, where text and time disagree.
@@ -193,13 +192,11 @@ pub(super) fn sorted(document: &Value) -> Option<String> {
     None
 }
 
-pub(super) fn flagged(document: &Value) -> Option<String> {
-    for (name, items) in buckets(document) {
-        for item in items {
-            // An item without a score counts as harmless.
-            let score = item.pointer("/risk/score").and_then(Value::as_f64).unwrap_or(0.0);
-            if (score >= FLAGGED_FROM) != (name == "flagged") {
-                return Some(format!("item {:?} with score {score} is in bucket {name}", text(item, "id")));
+pub(super) fn flagged(items: &BucketItems) -> Option<String> {
+    for (name, items) in known(items) {
+        for CheckedItem { id, score, .. } in items {
+            if (*score >= FLAGGED_FROM) != (name == "flagged") {
+                return Some(format!("item {id:?} with score {score} is in bucket {name}"));
             }
         }
     }
@@ -259,40 +256,40 @@ pub(super) fn stale_age(document: &Value, source: &Value) -> Option<String> {
 }
 
 /// Checks that the lists of sources agree.
-pub(super) fn named(document: &Value) -> Option<String> {
+pub(super) fn named(document: &Value, items: &BucketItems) -> Option<String> {
     let included: Vec<&str> =
         document.get("sources_included")?.as_array()?.iter().filter_map(Value::as_str).collect();
     let sources = document.get("sources")?.as_object()?;
     if let Some(name) = included.iter().find(|name| !sources.contains_key(**name)) {
         return Some(format!("{name} is included, and sources does not have it"));
     }
-    let items = buckets(document).into_values().flatten();
-    let mut named = sources.keys().map(String::as_str).chain(items.map(|item| text(item, "source")));
+    let items = known(items).flat_map(|(_, items)| items);
+    let mut named = sources.keys().map(String::as_str).chain(items.map(|item| item.source.as_str()));
     let known: BTreeSet<&str> = included.into_iter().collect();
     let other = named.find(|name| !known.contains(name))?;
     Some(format!("{other:?} is not included"))
 }
 
 /// Checks that no item stands in the buckets twice.
-pub(super) fn once(document: &Value) -> Option<String> {
+pub(super) fn once(items: &BucketItems) -> Option<String> {
     let mut seen = BTreeSet::new();
-    let mut items = buckets(document).into_values().flatten();
-    let twice = items.find(|item| !seen.insert((text(item, "source"), text(item, "id"))))?;
-    Some(format!("item {:?} of {}", text(twice, "id"), text(twice, "source")))
+    let mut items = known(items).flat_map(|(_, items)| items);
+    let twice = items.find(|item| !seen.insert((&item.source, &item.id)))?;
+    Some(format!("item {:?} of {}", twice.id, twice.source))
 }
 
 /// Checks the counts of every changed source. Items that an earlier mint had (`changed_in`) do not count.
-pub(super) fn counts(document: &Value) -> Option<String> {
+pub(super) fn counts(document: &Value, items: &BucketItems) -> Option<String> {
     let sources = document.get("sources")?.as_object()?;
     if document.get("changed") != Some(&Value::Bool(true)) {
         return None;
     }
     let mut counted: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for (bucket, items) in buckets(document) {
-        for item in items.iter().filter(|item| item.get("changed_in").is_none()) {
+    for (bucket, items) in known(items) {
+        for item in items.iter().filter(|item| !item.is_repeated) {
             // A flagged item states its kind itself; without one it may count as any.
-            let kind = if bucket == "flagged" { text(item, "change") } else { bucket };
-            *counted.entry((text(item, "source"), kind)).or_default() += 1;
+            let kind = if bucket == "flagged" { item.change.as_str() } else { bucket };
+            *counted.entry((item.source.as_str(), kind)).or_default() += 1;
         }
     }
     let stated =

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::diffdelta::wire::uri;
 
 /// Most problems that are reported for a document.
-const MAX_PROBLEMS: usize = 5;
+pub(super) const MAX_PROBLEMS: usize = 5;
 
 /// A parsed schema.
 #[derive(Debug, Default, Deserialize)]
@@ -77,6 +77,16 @@ impl Schema {
         let mut found = SchemaValidation { root: self, problems: Vec::new() };
         found.check(self, value, &mut String::new());
         found.problems
+    }
+}
+
+impl Schema {
+    /// Validates an item of a bucket, which is at `pointer`, and adds its problems.
+    pub(super) fn check_item(&self, item: &Value, mut pointer: String, problems: &mut Vec<String>) {
+        let Some(schema) = self.definitions.get("item") else { return };
+        let mut found = SchemaValidation { root: self, problems: std::mem::take(problems) };
+        found.check(schema, item, &mut pointer);
+        *problems = found.problems;
     }
 }
 
