@@ -14,14 +14,9 @@ pub(crate) fn protocol(name: &str) -> Result<Option<Protocol>, Failure> {
     }
 }
 
-/// Parses a start position: `beginning`, `now`, a time in RFC 3339, else a position.
+/// Parses a start position: `beginning`, `now`, a time in RFC 3339, a day, else a position.
 pub(crate) fn start(text: &str) -> Result<StartFrom, Failure> {
-    Ok(match text {
-        "" => return Err(Failure::usage("the start position is empty")),
-        "beginning" => StartFrom::Beginning,
-        "now" => StartFrom::Now,
-        text => text.parse().map_or_else(|_| StartFrom::Position(text.to_owned()), StartFrom::Time),
-    })
+    StartFrom::parse(text).map_err(Failure::usage)
 }
 
 /// Sets the folder for large contents, if there is one.

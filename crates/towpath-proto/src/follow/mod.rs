@@ -40,4 +40,5 @@ pub use named::FeedName;
 pub(crate) use read_limits::MAX_DOCUMENT;
 pub use read_limits::ReadLimits;
 pub use start::StartFrom;
+pub(crate) use start::{meant, no_start};
 pub use time::{Monotonic, Now};

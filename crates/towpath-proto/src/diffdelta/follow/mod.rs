@@ -49,7 +49,7 @@ use super::wire::{DeltaDocument, HeadDocument, SnapshotEntry};
 use crate::follow::single_request::{CollectedResponse, SingleRequest, SingleRequestExchange};
 use crate::follow::{
     Backoff, Event, FollowError, FollowMode, Follower, MAX_DOCUMENT, Monotonic, Now, ReadLimits, Request,
-    StartFrom,
+    StartFrom, no_start,
 };
 
 mod archive_index;
@@ -63,6 +63,9 @@ use super::wire::locate::{DocumentLocation, FeedUrls, archive_index, locate};
 use delivery::DocumentDelivery;
 use state::DiffDeltaFollowState;
 
+/// Start positions of a DiffDelta feed, for errors.
+const POSITIONS: &str =
+    "a cursor (sha256: and 64 lower-case hex digits), or one with the number of a change, CURSOR/NUMBER";
 /// Poll interval if the publisher states none, in seconds.
 const DEFAULT_TTL: u64 = 300;
 /// Bounds for a publisher's `ttl_sec`, in seconds.
@@ -175,7 +178,8 @@ impl DiffDeltaFollower {
         if state == DiffDeltaFollowState::default() {
             match &options.from {
                 StartFrom::Position(position) => {
-                    state = DiffDeltaFollowState::after(position).map_err(usage)?;
+                    let after = DiffDeltaFollowState::after(position);
+                    state = after.ok_or_else(|| no_start(position, POSITIONS))?;
                 }
                 StartFrom::Time(time) => state.since = Some(*time),
                 StartFrom::Beginning | StartFrom::Now => {}

@@ -80,23 +80,22 @@ pub(super) fn position(cursor: &str, number: usize) -> String {
 }
 
 impl DiffDeltaFollowState {
-    /// Creates the state after a position: a cursor, or a cursor and the number of a change of its document.
-    pub(super) fn after(position: &str) -> Result<Self, String> {
+    /// Creates the state after a position: a cursor, or a cursor and the number of a change of its document. Any other
+    /// text is none.
+    pub(super) fn after(position: &str) -> Option<Self> {
         let (cursor, number) = match position.split_once('/') {
             Some((cursor, number)) => (cursor, Some(number)),
             None => (position, None),
         };
         // Anything else would start a follower that never finds its place.
         if !is_of_version_1_0_0(cursor) {
-            cursor.parse::<Cursor>().map_err(|e| format!("invalid start position: {e}"))?;
+            cursor.parse::<Cursor>().ok()?;
         }
         let Some(number) = number else {
-            return Ok(Self { cursor: Some(cursor.to_owned()), ..Self::default() });
+            return Some(Self { cursor: Some(cursor.to_owned()), ..Self::default() });
         };
-        let delivered =
-            number.parse().map_err(|e| format!("invalid start position: change {number:?}: {e}"))?;
-        let partial = PartialDocument { cursor: cursor.to_owned(), delivered };
-        Ok(Self { partial: Some(partial), ..Self::default() })
+        let partial = PartialDocument { cursor: cursor.to_owned(), delivered: number.parse().ok()? };
+        Some(Self { partial: Some(partial), ..Self::default() })
     }
 
     /// Records a completely delivered document. `prev_cursor` is the one that it states, if it states any.

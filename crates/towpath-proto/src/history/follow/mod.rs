@@ -49,7 +49,7 @@ use self::response::{DocumentRequest, PartialResponse, RequestOutcome};
 use self::state::HistoryFollowState;
 use crate::follow::{
     Backoff, Event, Exchange, FollowError, FollowMode, Follower, Monotonic, Now, Request, RequestId,
-    ResponseHead, StartFrom, TransferError,
+    ResponseHead, StartFrom, TransferError, no_start,
 };
 use crate::format::{DocumentLimits, FormatError};
 
@@ -182,14 +182,14 @@ impl HistoryFollower {
         state: Option<Value>,
         options: HistoryFollowOptions,
     ) -> Result<Self, FollowError> {
-        let position = match &start {
-            StartFrom::Position(document) => Some(document.as_str()),
-            _ => None,
-        };
-        for address in [url].into_iter().chain(position) {
-            if url::Url::parse(address).is_err() {
-                return Err(FollowError::Usage(format!("not a URL: {address:?}")));
-            }
+        if url::Url::parse(url).is_err() {
+            return Err(FollowError::Usage(format!("not a URL: {url:?}")));
+        }
+        if let (StartFrom::Position(document), None) = (&start, &state)
+            && url::Url::parse(document).is_err()
+        {
+            let positions = "the position of a change, or the URL of a permanent document";
+            return Err(no_start(document, positions));
         }
         let state = match state {
             Some(state) => HistoryFollowState::parse(state)?,

@@ -14,7 +14,7 @@ mod tests;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use self::start::{agree, base_of, feed_url, position_spec, resume};
+use self::start::{agree, base_of, feed_url, position_of, resume, start_spec};
 use self::state::SmartFollowState;
 use crate::change::Op;
 use crate::follow::html_answer::html_answer;
@@ -89,6 +89,10 @@ impl SmartFollower {
     ///
     /// The order is `order=modified`, in which every change appears; if the URL has another one, a warning says so.
     /// `state` is a checkpoint of an earlier follower of the feed, and overrides `from`.
+    ///
+    /// # Errors
+    ///
+    /// [`FollowError::Usage`] for an invalid URL, a state of another feed, or a start position that looks mistyped.
     pub fn new(
         url: &str,
         from: &StartFrom,
@@ -112,7 +116,7 @@ impl SmartFollower {
     ///
     /// # Errors
     ///
-    /// [`FollowError::Usage`] for a state of another feed.
+    /// [`FollowError::Usage`] for a state of another feed, or a start position that looks mistyped.
     pub fn over(
         url: String,
         from: &StartFrom,
@@ -127,7 +131,7 @@ impl SmartFollower {
                 StartFrom::Beginning => {}
                 StartFrom::Now => goal = PullGoal::Latest,
                 StartFrom::Time(time) => since = Some(format!("time:{time}")),
-                StartFrom::Position(position) => since = Some(position_spec(position)),
+                StartFrom::Position(position) => since = Some(start_spec(position)?),
             }
         }
         Ok(Self {
@@ -365,13 +369,12 @@ impl SmartFollower {
     /// Delivers the items. An item without its own cursor has the position before it, from which it is sent again.
     fn deliver_items(&mut self, page: Collection) {
         let start = self.state.since.as_deref().unwrap_or_default();
-        // Positions are bare cursors, which `position_spec` accepts.
-        let mut position = start.strip_prefix("cursor:").unwrap_or(start).to_owned();
+        let mut position = start.strip_prefix("cursor:").map_or_else(|| start.to_owned(), position_of);
         let count = page.items.len();
         for (index, object) in page.items.into_iter().enumerate() {
             let last = page.last_cursor.as_ref().filter(|_| index + 1 == count);
             if let Some(cursor) = last.or(object.cursor.as_ref()) {
-                position.clone_from(cursor);
+                position = position_of(cursor);
             }
             self.last_modified = self.last_modified.max(object.modified);
             self.events.push_back(Event::Change(Box::new(Followed {

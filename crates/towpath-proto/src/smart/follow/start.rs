@@ -1,12 +1,13 @@
 //! Start positions, resets and base URLs of a follower.
 
 use serde_json::Value;
+use strsim::damerau_levenshtein;
 use url::Url;
 
 use super::SmartFollower;
 use super::state::SmartFollowState;
-use crate::follow::{Event, FeedReset, FollowError};
-use crate::smart::wire::spec::{FeedOrder, PositionSpec};
+use crate::follow::{Event, FeedReset, FollowError, StartFrom, meant, no_start};
+use crate::smart::wire::spec::{FeedOrder, PositionSpec, PositionSpecError};
 
 /// Parameters of a range, which are not part of a base URL.
 const RANGE: [&str; 5] = ["since", "until", "max", "timeout", "callback"];
@@ -71,12 +72,35 @@ pub(super) fn agree(requested: &str, target: &str, name: &str) -> bool {
     of(requested) == of(target)
 }
 
+/// Start positions of a Smart Feed, for errors.
+const POSITIONS: &str = "a cursor, or cursor:CURSOR for one that looks like something else, or id:ID";
+
 /// Returns the position spec of user input: with its type, or a bare cursor.
-pub(super) fn position_spec(position: &str) -> String {
-    match PositionSpec::parse(position) {
-        Ok(spec) => spec.to_string(),
-        Err(_) => format!("cursor:{position}"),
-    }
+///
+/// # Errors
+///
+/// [`FollowError::Usage`] for what looks like a mistyped word, time or type. A publisher would take it for an unknown
+/// cursor, and send everything.
+pub(super) fn start_spec(position: &str) -> Result<String, FollowError> {
+    let is_mistyped = match PositionSpec::parse(position) {
+        Ok(spec) => return Ok(spec.to_string()),
+        Err(PositionSpecError::Time(_)) => true,
+        Err(PositionSpecError::Form(_)) => {
+            meant(position).is_some() || matches!(position, "cursor:" | "id:" | "time:")
+        }
+        Err(PositionSpecError::Type(_)) => position.split_once(':').is_some_and(|(kind, _)| {
+            meant(position).is_some()
+                || ["cursor", "time"].iter().any(|known| damerau_levenshtein(kind, known) == 1)
+        }),
+    };
+    if is_mistyped { Err(no_start(position, POSITIONS)) } else { Ok(format!("cursor:{position}")) }
+}
+
+/// Returns the position after a publisher's cursor: bare, or with its type if it would be read as something else.
+pub(super) fn position_of(cursor: &str) -> String {
+    let spec = PositionSpec::Cursor(cursor.to_owned()).to_string();
+    let is_position = matches!(StartFrom::parse(cursor), Ok(StartFrom::Position(_)));
+    if is_position && start_spec(cursor).as_ref() == Ok(&spec) { cursor.to_owned() } else { spec }
 }
 
 /// Returns the position of a checkpoint. A state of another feed or protocol is the user's error.
@@ -92,4 +116,51 @@ pub(super) fn resume(url: &str, state: Value) -> Result<Option<String>, FollowEr
         return Err(usage(format!("it is of {:?}", state.url)));
     }
     Ok(state.since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistyped_start_positions_are_refused() {
+        for text in [
+            "begining",
+            "Now",
+            "2024-13-01",
+            "2024-01-01T10:00:00",
+            "1h",
+            "curser:a",
+            "tme:1",
+            "cursor:",
+            "time:noon",
+        ] {
+            let error = start_spec(text).unwrap_err().to_string();
+            assert!(error.contains(text) && error.contains("cursor:CURSOR"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_position_is_read_as_the_cursor_that_it_was_made_of() {
+        for cursor in ["m12-0a1b2c3d4e", "1389003527_0_3678689003", "12", "a:b", "é"] {
+            assert_eq!(position_of(cursor), cursor);
+        }
+        for cursor in [
+            "1h",
+            "now",
+            "begining",
+            "2024-01-01",
+            "2024-01-01T10:00:00Z",
+            "2024-01-01 10:00",
+            "cursor:a",
+            "id:1",
+            "time:1",
+            "time:noon",
+        ] {
+            let StartFrom::Position(position) = StartFrom::parse(&position_of(cursor)).unwrap() else {
+                panic!("{cursor}")
+            };
+            assert_eq!(start_spec(&position).unwrap_or_default(), format!("cursor:{cursor}"), "{cursor}");
+        }
+    }
 }

@@ -5,9 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use jiff::Timestamp;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use towpath_client::large_folder;
 use towpath_proto::follow::{FollowMode, StartFrom};
 use towpath_sinks::Destination;
@@ -47,8 +44,8 @@ pub(crate) struct FollowArgs {
     /// Stop when standard input ends: for a program that starts this one, and must not leave it behind
     #[arg(long, conflicts_with = "ack")]
     pub(crate) stop_with_stdin: bool,
-    /// Start position without saved state: beginning, now, a time (RFC 3339) or a cursor
-    #[arg(long, value_name = "WHERE", default_value = "beginning", value_parser = parse_start)]
+    /// Start position without saved state: beginning, now, a time (RFC 3339), a day, or a position of the feed
+    #[arg(long, value_name = "WHERE", default_value = "beginning", value_parser = StartFrom::parse)]
     pub(crate) from: StartFrom,
     /// Exit once all current changes are printed
     #[arg(long)]
@@ -90,48 +87,10 @@ fn parse_folder(text: &str) -> Result<String, String> {
     large_folder(Path::new(text)).map_err(|e| e.to_string())
 }
 
-/// Parses the start position of a follow.
-fn parse_start(text: &str) -> Result<StartFrom, String> {
-    Ok(match text {
-        "" => return Err("the start position is empty".into()),
-        "beginning" => StartFrom::Beginning,
-        "now" => StartFrom::Now,
-        _ => parse_time(text).map_or_else(|| StartFrom::Position(text.to_owned()), StartFrom::Time),
-    })
-}
-
-/// Parses an RFC 3339 time, or a date as its start in UTC.
-fn parse_time(text: &str) -> Option<Timestamp> {
-    let day = || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok();
-    text.parse().ok().or_else(|| day().map(|day| day.timestamp()))
-}
-
 /// Parses a poll interval of a second or more.
 pub(crate) fn parse_every(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         every if every < Duration::from_secs(1) => Err("it must be a second or more".into()),
         every => Ok(every),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_start_position_is_a_keyword_a_time_or_a_cursor() {
-        let time = |text: &str| StartFrom::Time(text.parse().unwrap());
-        for (text, start) in [
-            ("beginning", StartFrom::Beginning),
-            ("now", StartFrom::Now),
-            ("2024-02-29T12:00:00+02:00", time("2024-02-29T10:00:00Z")),
-            ("2024-02-29", time("2024-02-29T00:00:00Z")),
-            ("sha256:ab", StartFrom::Position("sha256:ab".into())),
-            ("1389003527_0_3678689003", StartFrom::Position("1389003527_0_3678689003".into())),
-            ("<id@example.com>", StartFrom::Position("<id@example.com>".into())),
-        ] {
-            assert_eq!(parse_start(text), Ok(start), "{text}");
-        }
-        assert!(parse_start("").is_err());
     }
 }
