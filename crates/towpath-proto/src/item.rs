@@ -338,10 +338,19 @@ struct CanonicalItem<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct ContentHash(pub [u8; 32]);
 
+/// Writes a SHA-256 as `sha256:` and 64 lower-case hex digits.
+pub(crate) fn write_sha256(f: &mut fmt::Formatter<'_>, hash: &[u8; 32]) -> fmt::Result {
+    // Not `hex::encode`: it pushes one character after the other to a new string, and each item has several hashes.
+    let mut digits = [0; 64];
+    hex::encode_to_slice(hash, &mut digits).map_err(|_| fmt::Error)?;
+    f.write_str("sha256:")?;
+    f.write_str(std::str::from_utf8(&digits).map_err(|_| fmt::Error)?)
+}
+
 impl fmt::Display for ContentHash {
     /// Formats as `sha256:` and 64 lower-case hex digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sha256:{}", hex::encode(self.0))
+        write_sha256(f, &self.0)
     }
 }
 

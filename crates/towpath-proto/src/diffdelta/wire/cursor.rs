@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::format::jcs::{self, JcsError, Style};
+use crate::item::write_sha256;
 
 /// Top-level members that a cursor does not cover (section 3.1, step 2).
 // Nested members of these names stay covered: a source's own cursor in `sources` is content.
@@ -50,7 +51,7 @@ impl Cursor {
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sha256:{}", self.hex())
+        write_sha256(f, &self.0)
     }
 }
 
