@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::characters::is_invisible;
+use crate::format::html;
 use crate::item::{Content, Item};
 
 /// Maximum length of a text that is scored whole, in bytes. A longer text is scored by its first and last
@@ -104,20 +105,24 @@ fn extra(item: &Item) -> String {
 
 /// Returns the content as text, if it is text.
 fn content_text(content: &Content) -> Option<Cow<'_, str>> {
-    let essence = content.essence();
-    // Text in a legacy character set is searched as far as it is readable.
-    let claims_text = essence.starts_with("text/") || essence.contains("xml") || content.is_json();
     let text = match content.text() {
         Some(text) => Cow::from(text),
-        None if claims_text => String::from_utf8_lossy(&content.bytes),
+        // Text in a legacy character set is searched as far as it is readable.
+        None if claims_text(content) => String::from_utf8_lossy(&content.bytes),
         None => return None,
     };
     // Only with escapes: other documents need no copy.
-    if content.is_json() && memchr::memchr(b'\\', text.as_bytes()).is_some() {
+    if memchr::memchr(b'\\', text.as_bytes()).is_some() && content.is_json() {
         // Clipped first, so that the cost is bounded by the limit and not by the document.
         return Some(unescaped(&clip(text)).into());
     }
     Some(text)
+}
+
+/// Returns true if the media type is one of text.
+fn claims_text(content: &Content) -> bool {
+    let essence = content.essence();
+    essence.starts_with("text/") || essence.contains("xml") || content.is_json()
 }
 
 /// Resolves the escapes in a JSON document's strings, so that they cannot hide text from the rules.
@@ -174,7 +179,7 @@ pub(super) fn boundary(text: &str, at: usize) -> usize {
 /// mathematical letters mapped to ASCII.
 pub(super) fn normal(text: &str) -> Cow<'_, str> {
     // Most texts are plain ASCII and need no copy.
-    if text.is_ascii() && is_collapsed(text.as_bytes()) {
+    if html::is_collapsed(text) {
         return text.into();
     }
     let mut out = String::with_capacity(text.len());
@@ -190,14 +195,6 @@ pub(super) fn normal(text: &str) -> Cow<'_, str> {
         }
     }
     out.into()
-}
-
-/// Returns `true` if all white space is single spaces. Tests every byte instead of stopping early, so that it
-/// vectorizes.
-fn is_collapsed(ascii: &[u8]) -> bool {
-    let controls = ascii.iter().fold(false, |any, b| any | (*b < b' ') | (*b == 0x7f));
-    let pairs = ascii.iter().zip(ascii.iter().skip(1));
-    !(controls | pairs.fold(false, |any, (a, b)| any | ((*a == b' ') & (*b == b' '))))
 }
 
 /// Maps a compatibility character to its ASCII letter or digit.

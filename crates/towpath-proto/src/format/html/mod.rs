@@ -19,7 +19,7 @@ pub(crate) use content::is_void;
 pub use content::{HtmlContent, HtmlLink, content};
 pub(crate) use entity::entity;
 pub use head_links::head_links;
-pub(crate) use plain_text::{escape, unescape};
+pub(crate) use plain_text::{escape, is_collapsed, unescape};
 pub(crate) use relative::{has_relative, is_address_attribute, is_relative, resolved, resolved_attribute};
 pub use text::to_text;
 pub(crate) use text::{looks_like_html, title};

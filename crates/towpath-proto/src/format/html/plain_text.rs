@@ -17,6 +17,16 @@ pub(crate) fn unescape(text: &str) -> String {
     text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 }
 
+/// Returns `true` for ASCII text whose white space is single spaces. Tests every byte instead of stopping early, so that
+/// it vectorizes.
+pub(crate) fn is_collapsed(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let is_other = |b: u8| !(b' '..=b'~').contains(&b);
+    let others = bytes.iter().fold(false, |any, b| any | is_other(*b));
+    let pairs = bytes.iter().zip(bytes.iter().skip(1));
+    !(others | pairs.fold(false, |any, (a, b)| any | ((*a == b' ') & (*b == b' '))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +40,16 @@ mod tests {
         ] {
             assert_eq!(escape(text), html);
             assert_eq!(unescape(html), text);
+        }
+    }
+
+    #[test]
+    fn collapsed_text_is_ascii_with_single_spaces() {
+        for text in ["", " a b ", "~!", "one two"] {
+            assert!(is_collapsed(text), "{text:?}");
+        }
+        for text in ["a  b", "a\tb", "a\n", "\u{7f}", "ä", "a\u{a0}b"] {
+            assert!(!is_collapsed(text), "{text:?}");
         }
     }
 

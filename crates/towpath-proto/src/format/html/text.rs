@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use html5gum::emitters::callback::CallbackEvent;
 
+use super::plain_text::is_collapsed;
 use super::tokens::{SkippedElements, TextSink, is_block, read};
 
 /// Returns `true` if a text of unknown type contains tags or references.
@@ -22,6 +23,11 @@ pub fn to_text(html: &str, max_chars: usize) -> String {
     let mut text = TextSink::new(max_chars);
     // Most titles are plain text and need no tokenizer.
     if memchr::memchr2(b'<', b'&', html.as_bytes()).is_none() {
+        // Most of those have their text as it is.
+        let trimmed = html.trim_ascii();
+        if trimmed.len() <= max_chars && is_collapsed(trimmed) {
+            return trimmed.to_owned();
+        }
         text.push(html);
         return text.finish();
     }
