@@ -72,7 +72,7 @@ impl BenchSource {
         let rendering =
             ItemRenderer { site: &self.site, source: &self.id, lang: "en", risk: &|_| Risk::default() };
         let deltas = window.into_deltas();
-        let rendered: Vec<_> = deltas.iter().map(|delta| rendering.render(delta)).collect();
+        let rendered = rendering.render(&deltas);
         self.source().mint(
             &DocumentChain::default(),
             ITEMS,

@@ -223,7 +223,7 @@ impl TestSource {
         let rendering = delta_item::ItemRenderer { site: &self.site, source: &self.id, lang: "en-GB", risk };
         let upto = self.log.len() as Seq;
         let repeats = Repeats::of(&self.chain, self.source().ttl_sec, &self.last_snapshot(), now);
-        let rendered: Vec<_> = deltas.iter().map(|delta| rendering.render(delta)).collect();
+        let rendered = rendering.render(&deltas);
         let published = self.source().mint(&self.chain, upto, (&deltas, &rendered), repeats, now);
         self.store(published);
         (deltas, rendered)

@@ -103,7 +103,7 @@ fn shown_item(members: &Map<String, Value>) -> Result<Item, String> {
 }
 
 /// Replaces the schema's shortened fields with those of the payload.
-fn restore(shown: Item, payload: Payload, members: &Map<String, Value>) -> Result<Item, String> {
+fn restore(shown: Item, payload: Payload<'_>, members: &Map<String, Value>) -> Result<Item, String> {
     let content = payload.content()?;
     let summary = excerpt(members).filter(|_| payload.is_same("summary")).map(str::to_owned);
     let extra = match &payload.extra {

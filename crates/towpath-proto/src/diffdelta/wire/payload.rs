@@ -3,6 +3,8 @@
 //! With it, a follower restores the identical item. Free JSON ([`Item::extra`]) is stored as a string, so that
 //! no foreign number or key is covered by a cursor. Implementations of canonical_v1 differ on those.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -15,7 +17,7 @@ pub(in crate::diffdelta) const PROFILE: &str = "towpath-item-1";
 /// The parts of an item that the schema's fields do not hold. Fields are in the order of their names.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(in crate::diffdelta) struct Payload {
+pub(in crate::diffdelta) struct Payload<'a> {
     /// Schema fields that the item does not have: `published`, `updated`, `url`. The schema requires them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::diffdelta) absent: Vec<String>,
@@ -24,7 +26,7 @@ pub(in crate::diffdelta) struct Payload {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::diffdelta) content_base64: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::diffdelta) content_text: Option<String>,
+    pub(in crate::diffdelta) content_text: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::diffdelta) content_type: Option<String>,
     /// [`Item::extra`] as JSON text.
@@ -65,9 +67,9 @@ pub(in crate::diffdelta) struct PayloadAuthor {
     pub(in crate::diffdelta) url: Option<String>,
 }
 
-impl Payload {
+impl<'a> Payload<'a> {
     /// Adds the fields that have no counterpart in the schema.
-    pub(in crate::diffdelta) fn add_hidden(&mut self, item: &Item) {
+    pub(in crate::diffdelta) fn add_hidden(&mut self, item: &'a Item) {
         let author =
             |a: &Author| PayloadAuthor { email: a.email.clone(), name: a.name.clone(), url: a.url.clone() };
         self.authors = item.authors.iter().map(author).collect();
@@ -80,7 +82,7 @@ impl Payload {
             self.content_type = Some(content.media_type.clone());
             match content.text() {
                 // Text stays readable in the document; anything else needs Base 64.
-                Some(text) => self.content_text = Some(text.to_owned()),
+                Some(text) => self.content_text = Some(text.into()),
                 None => self.content_base64 = Some(STANDARD.encode(&content.bytes)),
             }
         }
@@ -94,7 +96,7 @@ impl Payload {
     pub(super) fn content(&self) -> Result<Option<Content>, String> {
         let media_type = self.content_type.clone().unwrap_or_default();
         if let Some(text) = &self.content_text {
-            return Ok(Some(Content::new(media_type, text.clone())));
+            return Ok(Some(Content::new(media_type, text.to_string())));
         }
         let Some(text) = &self.content_base64 else { return Ok(None) };
         let bytes = STANDARD.decode(text).map_err(|e| format!("content_base64 is not Base 64: {e}"))?;

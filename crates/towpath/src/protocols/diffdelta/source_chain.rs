@@ -195,8 +195,7 @@ async fn render_in_parts(
 
 fn render(engine: &Engine, feed: &Feed, lang: &str, deltas: &[Delta]) -> Vec<RenderedItem> {
     let risk = |item: &towpath_proto::Item| engine.scorer.score(item);
-    let rendering = ItemRenderer { site: site(engine), source: feed.id(), lang, risk: &risk };
-    deltas.iter().map(|delta| rendering.render(delta)).collect()
+    ItemRenderer { site: site(engine), source: feed.id(), lang, risk: &risk }.render(deltas)
 }
 
 /// Carries the chain to `now`, with the run's effect on the source's health.

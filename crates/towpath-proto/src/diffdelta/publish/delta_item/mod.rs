@@ -3,17 +3,20 @@
 //! The schema's fields describe an item to any reader, within the schema's lengths (in characters). The rest
 //! of the item goes to `source_payload`, from which our own follower restores the identical item.
 
+use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use super::chain::whole_second;
 use super::collapse::Delta;
 use super::site::SiteUrl;
+use crate::diffdelta::wire::cursor::Cursor;
 use crate::diffdelta::wire::payload::{PROFILE, Payload};
 use crate::diffdelta::wire::{FLAGGED_FROM, hundredths, serialize_score, uri};
 use crate::feed_id::FeedId;
 use crate::format::html;
-use crate::item::Item;
+use crate::item::{Content, Item};
 use crate::risk::Risk;
 
 mod rendered;
@@ -26,6 +29,8 @@ const MAX_TITLE: usize = 200;
 const MAX_TEXT: usize = 2000;
 const MAX_EXCERPT: usize = 500;
 const MAX_REASONS: usize = 10;
+/// Size of a block of rendered items, in bytes. It is freed with the last of its items.
+const BLOCK: usize = 64 << 10;
 
 /// Renders the items of a source.
 pub struct ItemRenderer<'a> {
@@ -50,7 +55,7 @@ struct DeltaItem<'a> {
     published_at: &'a str,
     risk: RiskField<'a>,
     source: &'a str,
-    source_payload: Payload,
+    source_payload: Payload<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,6 +87,10 @@ struct RiskField<'a> {
 
 /// Returns the first `max_chars` characters of a text.
 fn prefix(text: &str, max_chars: usize) -> &str {
+    // No text has more characters than bytes.
+    if text.len() <= max_chars {
+        return text;
+    }
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => &text[..end],
         None => text,
@@ -92,8 +101,7 @@ fn prefix(text: &str, max_chars: usize) -> &str {
 ///
 /// Returns `None` for years that RFC 3339 cannot write.
 fn date_text(time: Timestamp) -> Option<String> {
-    let whole = Timestamp::from_second(time.as_second()).ok()?;
-    let text = whole.to_string();
+    let text = whole_second(time).to_string();
     (!text.starts_with('-')).then_some(text)
 }
 
@@ -109,8 +117,8 @@ fn date_field(
         return (observed.to_owned(), None);
     };
     match date_text(time) {
-        Some(shown) if shown == time.to_string() => (shown, None),
-        // Fractions of a second and other offsets are lost in the field.
+        Some(shown) if whole_second(time) == time => (shown, None),
+        // Fractions of a second are lost in the field.
         Some(shown) => (shown, Some(time)),
         None => (observed.to_owned(), Some(time)),
     }
@@ -126,20 +134,21 @@ fn primary_language(tag: &str) -> String {
 
 /// Returns the start of an item's text, or of its summary, as plain text.
 fn excerpt(item: &Item) -> String {
-    if let Some(content) = &item.content
-        && let Some(text) = content.text()
-    {
-        let essence = content.essence();
-        // Markup in an excerpt would be read as text by clients.
-        if essence == "text/html" || essence.ends_with("/xml") || essence.ends_with("+xml") {
-            return html::to_text(text, MAX_EXCERPT);
-        }
-        // JSON that is cut off helps nobody; its summary says what it is about.
-        if essence.starts_with("text/") && !content.is_json() {
-            return prefix(text, MAX_EXCERPT).to_owned();
-        }
+    let of_summary = || item.summary.as_deref().map(|summary| html::to_text(summary, MAX_EXCERPT));
+    item.content.as_ref().and_then(content_excerpt).or_else(of_summary).unwrap_or_default()
+}
+
+/// Returns the start of a content's text; `None` if it is no text for people.
+fn content_excerpt(content: &Content) -> Option<String> {
+    let essence = content.essence();
+    let is_markup = essence == "text/html" || essence.ends_with("/xml") || essence.ends_with("+xml");
+    // JSON that is cut off helps nobody; its summary says what it is about.
+    if !is_markup && (!essence.starts_with("text/") || content.is_json()) {
+        return None;
     }
-    item.summary.as_deref().map(|s| html::to_text(s, MAX_EXCERPT)).unwrap_or_default()
+    let text = content.text()?;
+    // Markup in an excerpt would be read as text by clients.
+    Some(if is_markup { html::to_text(text, MAX_EXCERPT) } else { prefix(text, MAX_EXCERPT).to_owned() })
 }
 
 /// Returns the title, else the start of the text, else the id. Never empty: the schema requires a headline.
@@ -154,7 +163,7 @@ fn headline<'a>(item: &'a Item, excerpt: &'a str, id: &'a str) -> &'a str {
 }
 
 /// Returns the field `summary`, unless the excerpt is the whole summary: no text stands twice.
-fn summary<'a>(item: &'a Item, excerpt: &str, payload: &mut Payload) -> Option<&'a str> {
+fn summary<'a>(item: &'a Item, excerpt: &str, payload: &mut Payload<'_>) -> Option<&'a str> {
     let whole = item.summary.as_deref()?;
     if whole == excerpt && !whole.is_empty() {
         payload.same.push("summary".to_owned());
@@ -172,15 +181,20 @@ fn is_reason(reason: &str) -> bool {
 }
 
 impl ItemRenderer<'_> {
-    /// Renders a delta as a delta item.
-    pub fn render(&self, delta: &Delta) -> RenderedItem {
+    /// Renders deltas as delta items, in their order.
+    pub fn render(&self, deltas: &[Delta]) -> Vec<RenderedItem> {
+        let mut writer = MemberWriter { text: Vec::new(), block: BytesMut::new(), left: deltas.len() };
+        deltas.iter().map(|delta| self.render_item(delta, &mut writer)).collect()
+    }
+
+    fn render_item(&self, delta: &Delta, writer: &mut MemberWriter) -> RenderedItem {
         let item = &delta.item;
         let mut payload = Payload { profile: PROFILE.to_owned(), ..Payload::default() };
         let long_id = prefix(&item.id, MAX_ID).len() < item.id.len();
         // The schema allows 200 characters. A hash keeps long ids distinct; the payload has the whole one.
         let id = if long_id {
             payload.id = Some(item.id.clone());
-            format!("sha256:{}", hex::encode(Sha256::digest(&item.id)))
+            Cursor::of(item.id.as_bytes()).to_string()
         } else {
             item.id.clone()
         };
@@ -196,7 +210,7 @@ impl ItemRenderer<'_> {
         let headline = headline(item, &excerpt, &id);
         // The schema limits lengths in characters. A shortened field is whole in the payload.
         let title = item.title.as_deref().map(|t| prefix(t, MAX_TITLE));
-        payload.title = item.title.clone().filter(|t| Some(t.as_str()) != title);
+        payload.title = item.title.as_ref().filter(|t| Some(t.as_str()) != title).cloned();
         let summary = summary(item, &excerpt, &mut payload);
         payload.add_hidden(item);
         payload.removed_at = delta.removed_at;
@@ -233,7 +247,7 @@ impl ItemRenderer<'_> {
             reason: delta.reason,
             flagged: is_flagged(risk.score),
             changed_in: None,
-            members: members(&shown),
+            members: writer.write(&shown),
             published_at,
             source: self.source.clone(),
             id,
@@ -241,7 +255,7 @@ impl ItemRenderer<'_> {
     }
 
     /// Returns the item's own URL if it is a URI, else the URL at which this site serves the item.
-    fn item_url(&self, item: &Item, payload: &mut Payload) -> String {
+    fn item_url(&self, item: &Item, payload: &mut Payload<'_>) -> String {
         let shown = item.url.as_deref().and_then(uri::absolute);
         match &item.url {
             None => payload.absent.push("url".into()),
@@ -266,31 +280,34 @@ fn item_hash(source: &str, id: &str, content_hash: &str) -> String {
     for part in [source, "|", id, "|", content_hash] {
         hasher.update(part);
     }
-    format!("sha256:{}", hex::encode(hasher.finalize()))
+    Cursor(hasher.finalize().into()).to_string()
 }
 
-/// Serialises the members and the closing brace, without the opening brace.
-fn members(item: &DeltaItem<'_>) -> String {
-    let mut text = Vec::with_capacity(item.length());
-    // Cannot fail: keys are strings and numbers are finite.
-    let written = serde_json::to_writer(&mut text, item);
-    debug_assert!(written.is_ok() && text.starts_with(b"{"));
-    text.drain(..1.min(text.len()));
-    String::from_utf8(text).unwrap_or_default()
+/// Writer of many items' texts, which share blocks of memory. An allocation for each would cost as much as its text.
+struct MemberWriter {
+    /// The text of the item that is being written.
+    text: Vec<u8>,
+    block: BytesMut,
+    /// Number of items that are still to be written.
+    left: usize,
 }
 
-impl DeltaItem<'_> {
-    /// Returns about the length as JSON, in bytes. One allocation then is enough for most items.
-    fn length(&self) -> usize {
-        let payload = &self.source_payload;
-        let shown = [self.content.excerpt_text, self.headline, self.id, self.url, self.url];
-        let optional = [self.summary, self.title];
-        let hidden = [&payload.content_text, &payload.content_base64, &payload.extra, &payload.summary];
-        let length = shown.iter().map(|text| text.len()).sum::<usize>()
-            + optional.into_iter().flatten().map(str::len).sum::<usize>()
-            + hidden.into_iter().flatten().map(String::len).sum::<usize>();
-        // An eighth for escapes: content may be JSON, whose quotes are escaped.
-        length + length / 8 + 800
+impl MemberWriter {
+    /// Serialises the members and the closing brace, without the opening brace.
+    fn write(&mut self, item: &DeltaItem<'_>) -> Bytes {
+        self.text.clear();
+        // Cannot fail: keys are strings and numbers are finite.
+        let written = serde_json::to_writer(&mut self.text, item);
+        debug_assert!(written.is_ok() && self.text.starts_with(b"{"));
+        let members = self.text.get(1..).unwrap_or_default();
+        if self.block.capacity() < members.len() {
+            // For the items that are left only: one that waits for the global feed must not hold a whole block.
+            let room = members.len().saturating_mul(self.left).min(BLOCK);
+            self.block = BytesMut::with_capacity(room.max(members.len()));
+        }
+        self.left = self.left.saturating_sub(1);
+        self.block.extend_from_slice(members);
+        self.block.split().freeze()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -26,7 +27,7 @@ pub struct RenderedItem {
     /// Number of the mint whose change a later one repeats; none in the change's own mint.
     pub(in crate::diffdelta) changed_in: Option<u64>,
     /// The members after `"change"` and `"changed_in"`, without the opening brace.
-    pub(in crate::diffdelta) members: String,
+    pub(in crate::diffdelta) members: Bytes,
 }
 
 impl RenderedItem {
@@ -81,7 +82,7 @@ impl RenderedItem {
                     source: keys.source,
                     id: keys.id,
                     changed_in: keys.changed_in,
-                    members: members.to_owned(),
+                    members: Bytes::copy_from_slice(members.as_bytes()),
                 });
             }
         }
@@ -96,6 +97,6 @@ impl RenderedItem {
         if let Some(number) = self.changed_in {
             out.extend_from_slice(format!("\"changed_in\":{number},").as_bytes());
         }
-        out.extend_from_slice(self.members.as_bytes());
+        out.extend_from_slice(&self.members);
     }
 }

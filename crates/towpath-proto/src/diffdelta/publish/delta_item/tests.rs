@@ -23,7 +23,7 @@ fn delta(kind: DeltaKind, item: Item) -> Delta {
 fn render(delta: &Delta) -> (RenderedItem, String) {
     let (site, source) = (site(), feed("ab"));
     let rendering = ItemRenderer { site: &site, source: &source, lang: "de-AT", risk: &risk };
-    let rendered = rendering.render(delta);
+    let rendered = rendering.render(std::slice::from_ref(delta)).remove(0);
     let mut text = Vec::new();
     rendered.write(&mut text);
     (rendered, String::from_utf8(text).unwrap())
@@ -31,6 +31,31 @@ fn render(delta: &Delta) -> (RenderedItem, String) {
 
 fn rendered_json(item: Item) -> Value {
     serde_json::from_str(&render(&delta(DeltaKind::New, item)).1).unwrap()
+}
+
+/// Thousands of sources may have one item each that waits for the global feed.
+#[test]
+fn an_item_alone_takes_the_memory_of_its_text() {
+    let memory = |rendered: RenderedItem| rendered.members.try_into_mut().unwrap().capacity();
+    let (rendered, _) = render(&delta(DeltaKind::New, Item::new("one")));
+    let length = rendered.members.len();
+    assert_eq!(memory(rendered), length);
+}
+
+/// Items of one call share memory, whatever their lengths.
+#[test]
+fn items_are_rendered_in_their_order() {
+    let (site, source) = (site(), feed("ab"));
+    let rendering = ItemRenderer { site: &site, source: &source, lang: "de-AT", risk: &risk };
+    let lengths = [3, BLOCK, 500, 2 * BLOCK, 0, BLOCK / 2, BLOCK / 2, BLOCK / 2];
+    let item = |(n, length): (usize, &usize)| Item {
+        content: Some(Content::new("text/plain", "x".repeat(*length))),
+        ..Item::new(n.to_string())
+    };
+    let deltas: Vec<Delta> =
+        lengths.iter().enumerate().map(item).map(|item| delta(DeltaKind::New, item)).collect();
+    let alone: Vec<RenderedItem> = deltas.iter().map(|delta| render(delta).0).collect();
+    assert_eq!(rendering.render(&deltas), alone);
 }
 
 /// Section 9: every required field is present and describes the item.
