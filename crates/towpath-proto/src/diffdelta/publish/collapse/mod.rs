@@ -107,7 +107,11 @@ struct TrackedItem {
 /// [`is_full`](Self::is_full) or the log ends.
 #[derive(Default)]
 pub struct DeltaWindow {
-    items: HashMap<String, TrackedItem>,
+    /// Items in the order of their first changes.
+    items: Vec<TrackedItem>,
+    /// Places of the items by id.
+    // Apart from the items: a map that grows would move all of them again and again.
+    places: HashMap<String, usize>,
     changes: usize,
     bytes: usize,
     last_seq: Option<Seq>,
@@ -128,7 +132,7 @@ impl DeltaWindow {
     /// Returns the sequence number of the earlier version that [`add`](Self::add) needs with this change.
     pub fn missing_version(&self, change: &Change) -> Option<Seq> {
         // Only the first change of an item in the window needs its base.
-        change.previous.filter(|_| !self.items.contains_key(&change.item.id))
+        change.previous.filter(|_| !self.places.contains_key(&change.item.id))
     }
 
     /// Adds the next change of the log.
@@ -138,13 +142,16 @@ impl DeltaWindow {
         self.changes += 1;
         self.bytes += weight(&change.item);
         self.last_seq = Some(change.seq);
-        let track = self.items.entry(change.item.id.clone()).or_insert_with(|| {
+        let place = *self.places.entry(change.item.id.clone()).or_insert_with(|| {
             // A deleted version counts as absent: the item is new when it comes back.
             let earlier = earlier.filter(|e| e.op != Op::Delete);
             // Both ends are in memory until the mint, so both count.
             self.bytes += earlier.as_ref().map_or(0, |e| weight(&e.item));
-            TrackedItem { base: earlier.map(ItemVersion::of), last: None, deleted: None }
+            let base = earlier.map(ItemVersion::of);
+            self.items.push(TrackedItem { base, last: None, deleted: None });
+            self.items.len() - 1
         });
+        let track = &mut self.items[place];
         if change.op == Op::Delete {
             // `last` stays: a removed item is shown in its last known version.
             track.deleted = Some(change.modified);
@@ -164,12 +171,12 @@ impl DeltaWindow {
         self.last_seq
     }
 
-    /// Returns the deltas between the window's two ends, in no particular order.
+    /// Returns the deltas between the window's two ends, in the order of the items' first changes.
     ///
     /// An item is new if it did not exist before, updated if its content hash differs, and removed if it no
     /// longer exists. An item that came and went, or is the same again, has no delta.
     pub fn into_deltas(self) -> Vec<Delta> {
-        self.items.into_values().filter_map(TrackedItem::into_delta).collect()
+        self.items.into_iter().filter_map(TrackedItem::into_delta).collect()
     }
 }
 
