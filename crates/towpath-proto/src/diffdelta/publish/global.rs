@@ -1,6 +1,7 @@
 //! Publishes the global feed (section 1): the deltas of all sources in one document, with its own chain.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -58,19 +59,27 @@ impl PendingDeltas {
     /// change.
     pub fn add(&mut self, rendered: Vec<RenderedItem>) {
         for mut item in rendered {
-            let key = (item.source.clone(), item.id.clone());
             // Several mints of a source may come before the next global one.
-            if let Some(earlier) = self.items.remove(&key) {
-                self.bytes -= earlier.len();
-                item.reason = item.reason.max(earlier.reason);
-                match merged(earlier.kind, item.kind) {
-                    Some(kind) => item.kind = kind,
-                    // Created and removed since the last global document: no reader saw it.
-                    None => continue,
+            match self.items.entry((item.source.clone(), item.id.clone())) {
+                Entry::Vacant(vacant) => {
+                    self.bytes += item.len();
+                    vacant.insert(item);
+                }
+                Entry::Occupied(mut occupied) => {
+                    let earlier = occupied.get();
+                    self.bytes -= earlier.len();
+                    item.reason = item.reason.max(earlier.reason);
+                    match merged(earlier.kind, item.kind) {
+                        Some(kind) => {
+                            item.kind = kind;
+                            self.bytes += item.len();
+                            occupied.insert(item);
+                        }
+                        // Created and removed since the last global document: no reader saw it.
+                        None => drop(occupied.remove()),
+                    }
                 }
             }
-            self.bytes += item.len();
-            self.items.insert(key, item);
         }
     }
 

@@ -116,6 +116,9 @@ impl Repeats {
 
     /// Removes what a mint shows anew, and the items of sources that it does not include.
     pub(super) fn without(mut self, minted: &[RenderedItem], has_source: impl Fn(&FeedId) -> bool) -> Self {
+        if self.0.is_empty() {
+            return self;
+        }
         let anew: HashSet<(&FeedId, &str)> =
             minted.iter().map(|item| (&item.source, item.id.as_str())).collect();
         self.0.retain(|item| has_source(&item.source) && !anew.contains(&(&item.source, item.id.as_str())));
