@@ -179,29 +179,34 @@ impl Diff {
 /// Drops items with invalid ids. Of duplicates keeps the last updated one, or the first in the document if
 /// tied.
 fn distinct(polled: Vec<Item>, found: &mut Diff) -> Vec<Item> {
-    let mut items: Vec<Item> = Vec::with_capacity(polled.len());
-    let mut places: HashMap<String, usize> = HashMap::with_capacity(polled.len());
-    for (index, item) in polled.into_iter().enumerate() {
+    // Indexes in `polled`, by the place of each id's first item. Borrowed ids: a copy of each costs more than its place.
+    let mut kept: Vec<usize> = Vec::with_capacity(polled.len());
+    let mut places: HashMap<&str, usize> = HashMap::with_capacity(polled.len());
+    for (index, item) in polled.iter().enumerate() {
         // A single bad item must not stop the whole feed.
         if let Err(e) = item.check() {
             found.leave_out(|| format!("item {} of the document: {e}", index + 1));
             continue;
         }
-        let Some(&place) = places.get(&item.id) else {
-            places.insert(item.id.clone(), items.len());
-            items.push(item);
+        let place = *places.entry(&item.id).or_insert(kept.len());
+        let Some(other) = kept.get_mut(place) else {
+            kept.push(index);
             continue;
         };
         // An exact repetition is harmless and common.
-        if items[place] != item {
+        if polled[*other] != *item {
             found.leave_out(|| format!("item {} of the document: duplicate id {:?}", index + 1, item.id));
         }
         // `None` is less than any date, so an undated copy never replaces another.
-        if item.updated > items[place].updated {
-            items[place] = item;
+        if item.updated > polled[*other].updated {
+            *other = index;
         }
     }
-    items
+    if kept.len() == polled.len() {
+        return polled;
+    }
+    let mut polled: Vec<Option<Item>> = polled.into_iter().map(Some).collect();
+    kept.into_iter().filter_map(|index| polled[index].take()).collect()
 }
 
 /// Returns the known live items that are not in `items`, in the order of their ids.
