@@ -110,7 +110,7 @@ impl<'a, L: Lookup> CommitGroup<'a, L> {
         expected: Expected,
         changes: Vec<PreparedChange>,
     ) -> Result<Appended, AppendError> {
-        let mut batch = self.start_batch(name)?;
+        let mut batch = self.start_batch(name, changes.len())?;
         // Before any change is decided: `Store::append` promises a conflict before a patch error.
         batch.expect(expected, changes.first().map(|change| change.id.as_str()))?;
         for (index, change) in changes.into_iter().enumerate() {
@@ -122,7 +122,7 @@ impl<'a, L: Lookup> CommitGroup<'a, L> {
 
     /// Accepts changes that were decided elsewhere. Their positions must follow the log's end.
     pub(crate) fn replicate(&mut self, name: &FeedId, changes: &[Change]) -> Result<Appended, AppendError> {
-        let mut batch = self.start_batch(name)?;
+        let mut batch = self.start_batch(name, changes.len())?;
         for (index, change) in changes.iter().enumerate() {
             // For each change, not once: a batch with a gap inside is refused, too.
             batch.expect(Expected::Last(change.seq.saturating_sub(1)), None)?;
@@ -170,7 +170,11 @@ impl<'a, L: Lookup> CommitGroup<'a, L> {
         Ok(to)
     }
 
-    fn start_batch<'b>(&'b self, name: &'b FeedId) -> Result<AppendBatch<'b, L>, AppendError> {
+    fn start_batch<'b>(
+        &'b self,
+        name: &'b FeedId,
+        changes: usize,
+    ) -> Result<AppendBatch<'b, L>, AppendError> {
         let known = match self.decided.feeds.get(name) {
             Some(feed) => Some(*feed),
             None => self.lookup.feed(name).map_err(|e| e.of(ReadTarget::Feed(name.clone())))?,
@@ -184,8 +188,8 @@ impl<'a, L: Lookup> CommitGroup<'a, L> {
             name,
             feed,
             start: feed.head.seq,
-            records: Vec::new(),
-            ids: HashMap::new(),
+            records: Vec::with_capacity(changes),
+            ids: HashMap::with_capacity(changes),
             ops: OpCounts::default(),
         })
     }
