@@ -121,7 +121,7 @@ pub async fn name_of(target: &dyn Target) -> Result<String, ExportError> {
 /// # Errors
 ///
 /// A target that cannot be read.
-pub async fn stored_name(target: &dyn Target) -> Result<Option<String>, ExportError> {
+pub(super) async fn stored_name(target: &dyn Target) -> Result<Option<String>, ExportError> {
     Ok(target.read(NAME).await?.and_then(|body| parse_name(&body)))
 }
 

@@ -173,8 +173,7 @@ fn known(items: &BucketItems) -> impl Iterator<Item = (&str, &Vec<CheckedItem>)>
 pub(super) fn sorted(items: &BucketItems) -> Option<String> {
     for (name, items) in known(items) {
         for (index, pair) in items.windows(2).enumerate() {
-            let key =
-                |item: &CheckedItem| [&*item.published_at, &*item.source, &*item.id].map(str::to_owned);
+            let key = |item: &CheckedItem| [&*item.published_at, &*item.source, &*item.id].map(str::to_owned);
             let (a, b) = (key(&pair[0]), key(&pair[1]));
             let time = |key: &[String; 3]| key[0].parse::<Timestamp>().ok();
             // Some publishers write other offsets or fractions, where text and time disagree.
