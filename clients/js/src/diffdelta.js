@@ -179,7 +179,7 @@ export class DiffDelta {
   async #read(answer, text) {
     const value = await answer.json(text);
     const { buckets } = value ?? {};
-    if (typeof buckets !== "object" || !buckets || BUCKETS.some(([name]) => !Array.isArray(buckets[name] ?? [])))
+    if (typeof buckets !== "object" || !buckets || BUCKETS.some((name) => !Array.isArray(buckets[name] ?? [])))
       throw answer.wrong("no buckets");
     return { ...value, cursor: value.cursor || ZERO, prev_cursor: value.prev_cursor ?? "" };
   }

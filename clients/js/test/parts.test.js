@@ -83,7 +83,7 @@ test("an index of another publisher: newest first, times in compact form, member
 });
 
 test("an index is in the order of its cursors, whatever the publisher's clock did", () => {
-  const answer = { type: "application/json", wrong: (why) => new Error(why) };
+  const answer = { type: "application/json", link: (to) => to, wrong: (why) => new Error(why) };
   const ordered = (...snapshots) => readIndex(answer, JSON.stringify({ snapshots })).snapshots.map(({ url }) => url).join("");
   const [a, b, c] = [entry(8, zero, "a"), entry(9, "a", "b"), entry(1, "b", "c")];
   assert.deepEqual([ordered(a, b, c), ordered(c, b, a)], ["abc", "abc"]);
