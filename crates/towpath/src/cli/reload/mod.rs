@@ -5,6 +5,7 @@
 mod command;
 mod message;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -87,8 +88,8 @@ impl Reloader {
             }
             let new = self.watched();
             if new != files {
+                seen = known_stamps(&new, &files, &seen);
                 files = new;
-                seen = stamps(&files).await;
             }
         }
     }
@@ -236,6 +237,13 @@ impl Reloader {
     }
 }
 
+/// Returns the stamps of files as they were before the reload. A file that is new has none: it may have changed since it was
+/// read, and is read once more.
+fn known_stamps(files: &[PathBuf], before: &[PathBuf], seen: &[FileStamp]) -> Vec<FileStamp> {
+    let known: HashMap<&PathBuf, FileStamp> = before.iter().zip(seen.iter().copied()).collect();
+    files.iter().map(|file| known.get(file).copied().flatten()).collect()
+}
+
 async fn stamps(files: &[PathBuf]) -> Vec<FileStamp> {
     let mut stamps = Vec::with_capacity(files.len());
     for file in files {
@@ -244,4 +252,16 @@ async fn stamps(files: &[PathBuf]) -> Vec<FileStamp> {
         stamps.push(facts.map(|facts| (facts.len(), facts.modified().ok())));
     }
     stamps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_new_is_read_once_more() {
+        let [old, new, gone] = ["old", "new", "gone"].map(PathBuf::from);
+        let stamps = [Some((1, None)), Some((2, None))];
+        assert_eq!(known_stamps(&[new, old.clone()], &[gone, old], &stamps), [None, Some((2, None))]);
+    }
 }
