@@ -291,7 +291,9 @@ async fn fills_a_disk() {
         store.append(&feed(), Expected::Last(reached), vec![NewChange::delete("i1")]).await.unwrap();
     let row = |value| vec![TableWrite { table: Table::Documents, key: b"a".to_vec(), value }];
     store.write(row(None), Vec::new()).await.unwrap();
-    assert!(store.write(row(Some("x".into())), Vec::new()).await.is_err());
+    // A row that notes what is being removed.
+    store.write(row(Some("x".into())), Vec::new()).await.unwrap();
+    assert!(store.write(row(Some(vec![0; 100_000].into())), Vec::new()).await.is_err());
     fs::remove_file(&ballast).unwrap();
     let expected = Expected::Last(removed.head.seq);
     let next = store.append(&feed(), expected, vec![put("more", 1 << 20)]).await.unwrap();

@@ -130,6 +130,31 @@ fn a_body_without_a_length_becomes_a_file_when_it_grows() {
     assert_eq!(attachment(&server, "a")["sha256"], sha256(&whole).as_str());
 }
 
+/// An upload without a length must not take the space that all others need to be written.
+#[test]
+fn a_body_without_a_length_ends_before_the_reserve() {
+    let dir = TestFolder::new(CONFIG);
+    let free =
+        std::process::Command::new("df").args(["--output=avail", "-m"]).arg(dir.path("")).output().unwrap();
+    let free: u64 = String::from_utf8(free.stdout).unwrap().lines().nth(1).unwrap().trim().parse().unwrap();
+    // There is room beside the reserve, and not for as much again.
+    let config = CONFIG.replace("[server]\n", &format!("[server]\nreserve_mib = {}\n", free * 2 / 3));
+    assert_ne!(config, CONFIG);
+    dir.write("towpath.toml", config.as_bytes());
+    let server = dir.serve();
+    let mut stream = begin(&server, "PUT /feeds/films/items/a HTTP/1.1\r\nTransfer-Encoding: chunked", b"");
+    for piece in bytes(65 * MIB).chunks(MIB) {
+        write!(stream, "{:x}\r\n", piece.len()).unwrap();
+        stream.write_all(piece).unwrap();
+        stream.write_all(b"\r\n").unwrap();
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("the disk is too full"), "{answer}");
+    assert_eq!(server.get("/feeds/films/items/a").status, 404);
+    assert_eq!(server.ask("PUT", "/feeds/films/items/b", &[], b"small").status, 201);
+}
+
 #[test]
 fn a_broken_put_leaves_nothing() {
     let dir = TestFolder::new(CONFIG);

@@ -29,6 +29,9 @@ const GROUP_CHANGES: usize = 4096;
 /// Bytes of a group at which it is committed.
 const GROUP_BYTES: usize = 16 << 20;
 
+/// Bytes of values up to which a table write needs little of the disk.
+const SMALL_WRITE: usize = 16 << 10;
+
 /// Request to the commit thread, with the channel of its reply.
 pub(crate) enum CommitRequest {
     Append {
@@ -55,14 +58,16 @@ pub(crate) enum CommitRequest {
 }
 
 impl CommitRequest {
-    /// Returns true if the request only removes.
-    fn only_removes(&self) -> bool {
-        match self {
+    /// Returns what the request takes of the disk.
+    fn need(&self) -> DiskNeed {
+        let is_small = match self {
             Self::Append { changes, .. } => changes.iter().all(PreparedChange::is_delete),
-            Self::Write { writes, .. } => writes.iter().all(|write| write.value.is_none()),
+            // A removal comes with rows that note it.
+            Self::Write { .. } => self.size().1 <= SMALL_WRITE,
             Self::LetGo { .. } => true,
             Self::Replicate { .. } => false,
-        }
+        };
+        if is_small { DiskNeed::Little } else { DiskNeed::Much }
     }
 
     /// Returns the approximate number of changes and bytes.
@@ -101,24 +106,24 @@ impl Committer {
         while let Some(first) = queue.blocking_recv() {
             let requests = gather(first, &mut queue);
             // Before anything is decided: a full disk refuses whole groups, and reads continue.
-            match self.slot.writable(DiskNeed::Grows) {
+            match self.slot.writable(DiskNeed::Much) {
                 Ok(engine) => self.commit(&engine, requests),
-                Err(reason) => self.commit_removals(requests, &reason),
+                Err(reason) => self.commit_small(requests, &reason),
             }
         }
     }
 
-    /// Commits the requests that only remove, and refuses the others.
-    fn commit_removals(&self, requests: Vec<CommitRequest>, reason: &str) {
-        let (removals, others): (Vec<_>, Vec<_>) =
-            requests.into_iter().partition(CommitRequest::only_removes);
+    /// Commits the requests that need little, and refuses the others.
+    fn commit_small(&self, requests: Vec<CommitRequest>, reason: &str) {
+        let (small, others): (Vec<_>, Vec<_>) =
+            requests.into_iter().partition(|request| matches!(request.need(), DiskNeed::Little));
         others.into_iter().for_each(|request| refuse(request, reason));
-        if removals.is_empty() {
+        if small.is_empty() {
             return;
         }
-        match self.slot.writable(DiskNeed::Frees) {
-            Ok(engine) => self.commit(&engine, removals),
-            Err(reason) => removals.into_iter().for_each(|request| refuse(request, &reason)),
+        match self.slot.writable(DiskNeed::Little) {
+            Ok(engine) => self.commit(&engine, small),
+            Err(reason) => small.into_iter().for_each(|request| refuse(request, &reason)),
         }
     }
 

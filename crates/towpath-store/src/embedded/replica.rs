@@ -84,7 +84,7 @@ impl ReplicaWriter {
 
     /// Fails where a group cannot be applied: the disk is nearly full, or an earlier write failed.
     pub fn check_writable(&self) -> Result<(), ReplicaError> {
-        self.state.engine.check_writable(DiskNeed::Grows).map_err(ReplicaError::Write)
+        self.state.engine.check_writable(DiskNeed::Much).map_err(ReplicaError::Write)
     }
 
     /// Returns true where an earlier write failed: none succeeds until the store is opened again.

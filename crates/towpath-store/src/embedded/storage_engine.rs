@@ -42,13 +42,13 @@ pub(crate) struct StorageEngine {
     folder: DataFolder,
 }
 
-/// Effect of a write on the disk, which decides how full it may be.
+/// Need of a write for space, which decides how full the disk may be.
 #[derive(Clone, Copy)]
 pub(crate) enum DiskNeed {
-    /// Keeps something more: refused below the reserve.
-    Grows,
-    /// Only removes: refused below half of the reserve.
-    Frees,
+    /// Contents or documents: refused below the reserve.
+    Much,
+    /// Removals, and rows of some bytes: refused below half of the reserve.
+    Little,
 }
 
 /// Size of the values of a keyspace.
@@ -185,9 +185,9 @@ impl StorageEngine {
         }
         // Once per group: a statvfs call is cheap, but not for each append.
         let kept_free = match need {
-            DiskNeed::Grows => self.reserve,
+            DiskNeed::Much => self.reserve,
             // Else a server whose own data fill the disk could never remove them.
-            DiskNeed::Frees => self.reserve / 2,
+            DiskNeed::Little => self.reserve / 2,
         };
         self.less_is_free_than(kept_free).map_or(Ok(()), Err)
     }

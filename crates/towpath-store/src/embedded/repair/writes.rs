@@ -52,7 +52,7 @@ impl<'a> PendingWrites<'a> {
         if self.rows.is_empty() {
             return Ok(());
         }
-        self.engine.check_writable(DiskNeed::Grows).map_err(RepairError::Write)?;
+        self.engine.check_writable(DiskNeed::Much).map_err(RepairError::Write)?;
         let mut batch = self.engine.durable_batch();
         for ((_, key), (keyspace, value)) in std::mem::take(&mut self.rows) {
             match value {

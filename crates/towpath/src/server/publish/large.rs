@@ -100,9 +100,14 @@ async fn store_body(
     first: Bytes,
     body: &mut BodyReader,
 ) -> Result<(), RouteError> {
+    let has_length = upload.row.length.is_some();
     let mut writer = UploadWriter::open(engine.store.as_ref(), upload, ByteCounting::AtOnce).await?;
     writer.push(first, engine.now()).await?;
     while let Some(piece) = body.next().await? {
+        // Nobody said how much comes. It must not take what all others need to be written.
+        if !has_length {
+            check_room(engine, engine.config.server.reserve_mib.saturating_mul(1 << 20))?;
+        }
         writer.push(piece, engine.now()).await?;
     }
     Ok(writer.end(engine.now()).await?)
