@@ -28,7 +28,7 @@ pub(super) fn build(configure: impl Fn() -> ClientBuilder) -> Result<reqwest::Cl
     configure().tls_certs_only(roots).build().map_err(|e| SetupError(super::explain::root_cause(&e)))
 }
 
-/// Returns the authorities that connections beside HTTP trust, as [`build`] does: those of the machine, or of
+/// Returns the authorities that connections beside HTTP trust, as HTTPS does: those of the machine, or of
 /// `SSL_CERT_FILE` and `SSL_CERT_DIR` where set, or else Mozilla's.
 pub fn root_store() -> RootCertStore {
     let mut roots = RootCertStore::empty();

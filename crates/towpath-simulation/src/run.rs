@@ -1,7 +1,7 @@
 //! A run: a seed, so many simulated hours, and the schedule of what happens in them.
 //!
 //! Each round has a time with faults, and a time without, in which publishers rest. Then every copy must become equal to
-//! what was published, within [`PATIENCE`]. After every crash of a node the log is compared at once.
+//! what was published, within `PATIENCE`. After every crash of a node the log is compared at once.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -38,7 +38,7 @@ impl Background {
     ///
     /// # Errors
     ///
-    /// Errors of [`recover`].
+    /// A store that cannot be read, or not be written.
     pub async fn of(engine: &Arc<Engine>, fetcher: &Arc<Fetcher>, stop: &Stop) -> Result<Self, StoreError> {
         recover(engine).await?;
         // Without a sender it never changes.

@@ -37,7 +37,7 @@ use crate::wall_clock;
 
 /// The registry of a running towpath.
 pub struct Engine {
-    /// The configuration of the start. Later ones replace [`Self::server`], [`Self::alerts`], the feeds, the tokens and
+    /// The configuration of the start. Later ones replace [`Self::server`], the alerts, the feeds, the tokens and
     /// the sinks.
     pub config: Config,
     /// `[server]` as it is in effect, with the keys that a reload takes over.

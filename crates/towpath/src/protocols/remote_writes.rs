@@ -79,7 +79,7 @@ pub async fn recover(engine: &Arc<Engine>) -> Result<(), StoreError> {
     diffdelta::refresh(engine).await
 }
 
-/// Applies the writes that [`on_table_write`] notes, until `stop` turns true. In a cluster, [`recover`] comes first.
+/// Applies the writes that other nodes made, until `stop` turns true. In a cluster, [`recover`] comes first.
 pub async fn run(engine: Arc<Engine>, stop: Stop) {
     if engine.is_shared() {
         tokio::join!(apply(&engine, &stop), watch_age(&engine, &stop));

@@ -1,7 +1,7 @@
 //! Changes that are published at a time to come (`publish_at`).
 //!
 //! A scheduled change is a row of its item, and an empty row in an index by time. One node at a time appends what is
-//! due ([`run`]). A later change of the item marks the row before it is appended, and removes it afterwards ([`cancel`]).
+//! due ([`run`]). A later change of the item marks the row before it is appended, and removes it afterwards (`cancel`).
 //! The task appends only on the version that it saw before it read the row: so a scheduled change never replaces a later
 //! one.
 
