@@ -83,7 +83,7 @@ impl Publisher {
         match answer.map(|answer| answer.head.status) {
             Some(200..=299) => Outcome::Acknowledged,
             // The request may have come twice, and the first one have been done.
-            Some(404 | 409 | 412) => Outcome::Unknown,
+            Some(404 | 408 | 409 | 412) => Outcome::Unknown,
             Some(400..=499) => Outcome::Refused,
             None if self.world.has(Bug::AssumeDone) => Outcome::Acknowledged,
             // An error of the server tells nothing, and no answer neither.
