@@ -5,6 +5,7 @@
 pub mod cache;
 pub mod cors;
 pub mod encoding;
+pub(crate) mod etag;
 pub(crate) mod feed_path;
 mod last_modified;
 pub mod prebuilt;

@@ -23,9 +23,14 @@ impl Engine {
         free_space(&self.config.server.data)
     }
 
+    /// Returns the space in bytes that is to stay free.
+    pub(crate) fn reserved_disk(&self) -> u64 {
+        self.config.server.reserve_mib.saturating_mul(1 << 20)
+    }
+
     /// Checks that the disk has room for so many bytes more, beside what is reserved.
     pub(crate) fn check_room(&self, bytes: u64) -> Result<(), NoRoom> {
-        let reserved = self.config.server.reserve_mib.saturating_mul(1 << 20);
+        let reserved = self.reserved_disk();
         match self.free_disk() {
             Some(free) if free < bytes.saturating_add(reserved) => Err(NoRoom { bytes, free, reserved }),
             _ => Ok(()),

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use towpath_proto::format::http_date;
 
 use super::problem::Problem;
-use crate::document::prebuilt::{Answer, etag_matches_strongly};
+use crate::document::etag::etag_matches_strongly;
+use crate::document::prebuilt::Answer;
 use crate::document::route_error::RouteError;
 
 /// Versions of which a request wants one.

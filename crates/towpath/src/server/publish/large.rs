@@ -106,7 +106,7 @@ async fn store_body(
     while let Some(piece) = body.next().await? {
         // Nobody said how much comes. It must not take what all others need to be written.
         if !has_length {
-            check_room(engine, engine.config.server.reserve_mib.saturating_mul(1 << 20))?;
+            check_room(engine, engine.reserved_disk())?;
         }
         writer.push(piece, engine.now()).await?;
     }
