@@ -51,9 +51,11 @@ pub(super) fn read_index(
     body: &[u8],
     limits: DocumentLimits,
 ) -> Result<Option<ListedSnapshots>, FollowError> {
-    let media_type = head.headers.get(CONTENT_TYPE).and_then(|t| t.to_str().ok());
-    // Sites with a catch-all route answer any path with 200 and HTML.
-    if media_type.is_some_and(|t| !t.contains("json")) {
+    // Buckets and raw views of repositories serve JSON as text or bytes. Sites with a catch-all route answer any path
+    // with 200 and HTML or a text.
+    let is_json =
+        head.headers.get(CONTENT_TYPE).and_then(|t| t.to_str().ok()).is_none_or(|t| t.contains("json"));
+    if !is_json && !without_mark(body).trim_ascii_start().starts_with(b"{") {
         return Ok(None);
     }
     // An empty entry of three bytes takes forty times that, so entries are counted first.

@@ -92,8 +92,10 @@ pub(super) fn is_older(generated_at: &str, state: &DiffDeltaFollowState) -> bool
 /// Of several with the cursor, the one with the stored time counts, or else the first, so nothing is missed.
 fn first_after(snapshots: &[SnapshotEntry], cursor: &str, state: &DiffDeltaFollowState) -> Option<usize> {
     if is_zero(cursor) {
-        // The chain starts at zero: if the oldest entry does not, its start was trimmed.
-        return snapshots.first().is_none_or(|s| is_zero(&s.prev_cursor)).then_some(0);
+        // The chain starts at zero: if the oldest entry does not, its start was trimmed. One that states nothing is judged
+        // by its document.
+        let begins = |s: &SnapshotEntry| s.prev_cursor.is_empty() || is_zero(&s.prev_cursor);
+        return snapshots.first().is_none_or(begins).then_some(0);
     }
     let same = |s: &SnapshotEntry| s.cursor == cursor;
     let exactly = |s: &SnapshotEntry| same(s) && Some(&s.generated_at) == state.generated_at.as_ref();

@@ -89,11 +89,18 @@ impl DiffDeltaFollower {
             self.state.origin = first.or(self.state.origin.take());
         }
         self.state.verified |= self.is_index_chained || lags;
+        self.state.has_index = true;
         self.next = NextAction::Walk;
         Ok(())
     }
 
     pub(super) fn handle_missing_index(&mut self, url: &str) -> Result<(), FollowError> {
+        // A page for maintenance or a deployment hides it for minutes, and only the index leads to what was missed.
+        if self.state.has_index && self.state.lags < MAX_LAGS {
+            self.state.lags += 1;
+            self.checkpoint();
+            return Err(protocol_error(url, "the index, which was there before, is missing".to_owned()));
+        }
         self.has_no_index = true;
         self.deliver_without_index(&format!("there is no index at {url}"))
     }

@@ -35,7 +35,10 @@ pub(super) struct DiffDeltaFollowState {
     /// True if a cursor of this publisher was proved. From then on, an unproved one is an error.
     #[serde(default)]
     pub(super) verified: bool,
-    /// Number of passes in a row whose index lagged behind the delivered state or the latest document.
+    /// True if an index of this publisher was read. From then on, one that is missing is an error for some passes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) has_index: bool,
+    /// Number of passes in a row whose index was missing, or lagged behind the delivered state or the latest document.
     // Stored, so that one-shot follows give up on such an index too.
     #[serde(default)]
     pub(super) lags: u32,

@@ -206,6 +206,58 @@ fn an_index_that_lags_for_good_is_walked() {
     }
 }
 
+/// A site may hide its archive for minutes. Nothing else leads to the documents between the last pass and the latest.
+#[test]
+fn an_index_that_goes_away_is_waited_for() {
+    let mut p = TestSource::new("ab");
+    let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+    put(&mut p, "0", 0);
+    put(&mut p, "a", 1);
+    d.pass(&p, at(10), &[]);
+    d.changes.remove(0);
+    put(&mut p, "b", 20);
+    put(&mut p, "c", 30);
+    d.has_archive = false;
+    for pass in 0..3 {
+        d.restart("/diff/ab");
+        d.pass(&p, at(1000 + pass), &[]);
+    }
+    assert_eq!((ids(&d), d.incomplete(), d.failed()), (vec!["a"], 0, 3), "{:?}", d.notices);
+    d.has_archive = true;
+    d.restart("/diff/ab");
+    d.pass(&p, at(2000), &[]);
+    assert_eq!((ids(&d), d.incomplete()), (vec!["a", "b", "c"], 0), "{:?}", d.notices);
+    // One that is gone for good does not stop the follower.
+    put(&mut p, "d", 3000);
+    put(&mut p, "e", 3100);
+    d.has_archive = false;
+    for pass in 0..7 {
+        d.restart("/diff/ab");
+        d.pass(&p, at(4000 + pass), &[]);
+    }
+    assert_eq!((ids(&d), d.incomplete()), (vec!["a", "b", "c", "e"], 1), "{:?}", d.notices);
+}
+
+/// Buckets and raw views of repositories serve every file as text or as bytes.
+#[test]
+fn an_index_of_another_media_type_is_read() {
+    struct Plain(TestSource);
+    impl TestSite for Plain {
+        fn answer(&self, request: &Request) -> (u16, HeaderMap, Vec<u8>) {
+            let (status, mut headers, body) = answer(&self.0, request);
+            headers.insert("content-type", "text/plain; charset=utf-8".parse().unwrap());
+            (status, headers, body)
+        }
+    }
+    let mut p = TestSource::new("ab");
+    for (id, now) in [("a", 1), ("b", 2), ("c", 3)] {
+        put(&mut p, id, now);
+    }
+    let mut d = Driver::new("/diff/ab", StartFrom::Beginning);
+    d.pass(&Plain(p), at(100), &[]);
+    assert_eq!((ids(&d), d.incomplete()), (vec!["a", "b", "c"], 0), "{:?}", d.notices);
+}
+
 /// Some sites answer 403 for missing files.
 #[test]
 fn a_snapshot_that_is_forbidden_is_missing() {
