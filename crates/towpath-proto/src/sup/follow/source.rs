@@ -35,6 +35,9 @@ const MAX_UPDATE_IDS: usize = 256;
 /// Maximum number of periods stored per publisher.
 const MAX_PERIODS: usize = 64;
 
+/// Maximum number of longer periods that are requested one after the other, without a pause between them.
+const MAX_LONGER_REQUESTS: u8 = 3;
+
 /// Coverage of time by a document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Coverage {
@@ -97,6 +100,9 @@ pub(super) struct SupSource {
     /// True while a request is in flight.
     #[serde(skip)]
     pub(super) in_flight: bool,
+    /// Number of longer periods in a row that did not reach far enough back either.
+    #[serde(skip)]
+    longer_requests: u8,
     /// Time at which a gap last made all feeds due.
     pub(super) last_gap: Option<Timestamp>,
     /// True after a warning about the document's format.
@@ -119,6 +125,7 @@ impl SupSource {
             omitted: 0,
             due: now.monotonic,
             in_flight: false,
+            longer_requests: 0,
             last_gap: None,
             is_warned: false,
         }
@@ -218,7 +225,10 @@ impl SupSource {
             _ => Coverage::Complete,
         };
         // With a longer period pending, the gap is still open: its document must begin before it.
-        if !matches!(coverage, Coverage::LongerPeriod(_)) {
+        if matches!(coverage, Coverage::LongerPeriod(_)) {
+            self.longer_requests += 1;
+        } else {
+            self.longer_requests = 0;
             self.covered_to = Some(if jumped { document.updated_time } else { covered_to });
             self.polled_from = None;
         }
@@ -284,8 +294,11 @@ impl SupSource {
         let used = requested.unwrap_or(document.period);
         match self.periods.range(used + 1..).next_back() {
             // The longest period: no shorter one is known to reach far enough back.
-            Some((longer, _)) => Coverage::LongerPeriod(*longer),
-            None => Coverage::Gap(format!("its window begins only at {}", document.since_time)),
+            // Where each document offers a longer one still, none ever does.
+            Some((longer, _)) if self.longer_requests < MAX_LONGER_REQUESTS => {
+                Coverage::LongerPeriod(*longer)
+            }
+            _ => Coverage::Gap(format!("its window begins only at {}", document.since_time)),
         }
     }
 

@@ -255,3 +255,24 @@ fn floods_of_updates_and_periods_are_bounded() {
     }
     assert!(sizes.iter().all(|size| *size < 100_000), "{sizes:?}");
 }
+
+/// A publisher whose documents begin too late, and each offer a longer period: the feeds are polled after a few of them.
+#[test]
+fn ever_longer_periods_are_a_gap() {
+    let (mut follower, _) = follower();
+    let request = follower.poll_request(Now::simulated(at(0))).unwrap();
+    answer(&mut follower, 0, &request, 200, &[], &document(-60, 0, ""));
+    let mut requests = 0;
+    while let Some(request) = follower.poll_request(Now::simulated(at(5000))) {
+        requests += 1;
+        assert!(requests < 100, "it never pauses");
+        let body = document(5000, 5000, "");
+        let longer = 1000 + requests;
+        let body =
+            format!(r#"{},"available_periods":{{"{longer}":"{SUP}?{longer}"}}}}"#, &body[..body.len() - 1]);
+        answer(&mut follower, 5000, &request, 200, &[], &body);
+    }
+    assert_eq!(requests, 4);
+    let poll = follower.poll_feed(Now::simulated(at(5000))).unwrap();
+    assert_eq!(poll.reason, PollReason::Gap);
+}
