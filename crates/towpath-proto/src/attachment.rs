@@ -15,9 +15,12 @@ use crate::item::Item;
 pub(crate) const ATTACHMENTS: &str = "attachments";
 pub(crate) const IMAGE: &str = "image";
 
+/// Keys of [`Item::extra`] for what a source's format gives.
+pub(crate) const FORMATS: [&str; 2] = ["json_feed", "xml"];
+
 /// Modules of RSS with images and other media.
 pub(crate) const MEDIA_RSS: &str = "http://search.yahoo.com/mrss/";
-const ITUNES: &str = "http://www.itunes.com/dtds/podcast-1.0.dtd";
+pub(crate) const ITUNES: &str = "http://www.itunes.com/dtds/podcast-1.0.dtd";
 
 /// File that belongs to an item, such as the sound of a podcast.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -603,3 +603,41 @@ fn a_document_is_whole_if_every_item_has_a_valid_id() {
     let atom = "<feed xmlns='http://www.w3.org/2005/Atom'><entry><id>urn:1</id></entry><entry/></feed>";
     assert!(!read(atom.as_bytes(), &options()).unwrap().is_whole());
 }
+
+/// Most publishers of RSS write HTML in titles, although nothing tells so. Titles of ours are texts as they are.
+#[test]
+fn titles_of_rss_are_shown_as_text() {
+    let document = |mark: &str| {
+        format!(
+            "<rss version='2.0' {mark}><channel><title>Tom &amp;amp; Jerry</title><item><guid>1</guid><title>\
+             <![CDATA[It&#8217;s a <i>boat</i>]]></title></item><item><guid>2</guid><title>Vec&lt;T&gt; &amp;amp; more</title>\
+             </item></channel></rss>"
+        )
+    };
+    let titles = |text: &str| {
+        let feed = read(text.as_bytes(), &options()).unwrap();
+        let items = feed.items.into_iter().map(|item| item.title.unwrap());
+        [feed.title.unwrap()].into_iter().chain(items).collect::<Vec<_>>()
+    };
+    assert_eq!(titles(&document("")), ["Tom & Jerry", "It’s a boat", "Vec<T> &amp; more"]);
+    let own = "xmlns:tp='urn:x-towpath:1' tp:addresses='kept'";
+    assert_eq!(titles(&document(own)), ["Tom &amp; Jerry", "It&#8217;s a <i>boat</i>", "Vec<T> &amp; more"]);
+}
+
+/// Podcasts name their image and author in Apple's module.
+#[test]
+fn the_head_of_a_podcast_is_read() {
+    let document = |own: &str| {
+        format!(
+            "<rss version='2.0' xmlns:i='http://www.itunes.com/dtds/podcast-1.0.dtd'><channel><title>t</title>\
+             <i:image href='/cover.jpg'/>{own}<i:author>Ann</i:author></channel></rss>"
+        )
+    };
+    let head = |own: &str| {
+        let feed = read(document(own).as_bytes(), &options()).unwrap();
+        (feed.image.unwrap(), feed.authors.into_iter().map(|author| author.name).collect::<Vec<_>>())
+    };
+    assert_eq!(head(""), ("https://from.example/cover.jpg".into(), vec!["Ann".into()]));
+    let own = "<image><url>/own.png</url></image><managingEditor>bo@a.example (Bo)</managingEditor>";
+    assert_eq!(head(own), ("https://from.example/own.png".into(), vec!["Bo".into()]));
+}

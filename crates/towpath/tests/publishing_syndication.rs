@@ -193,6 +193,28 @@ fn other_parsers_read_the_newest_documents() {
     }
 }
 
+const SANITISED: &str = r#"
+import sys, feedparser
+for url in sys.argv[1:]:
+    entry = feedparser.parse(url).entries[0]
+    assert entry.content[0].type.split(";")[0] in ("text/html", "application/xhtml+xml"), entry.content
+    print(entry.content[0].value)
+"#;
+
+/// feedparser removes scripts from what it takes for HTML, and takes attributes of foreign namespaces for its own.
+#[test]
+fn content_with_a_charset_is_html_to_feedparser() {
+    let dir = TestFolder::new(NOTES);
+    let server = dir.serve();
+    let html = ("content-type", "text/html; charset=utf-8");
+    let content = b"<p onclick='x()'>a<script>alert(1)</script></p>";
+    assert_eq!(server.ask("PUT", "/feeds/notes/items/a", &[html], content).status, 201);
+    let urls = ["atom", "rss"].map(|name| format!("{}/feeds/notes/{name}", server.base));
+    let read = Command::new(python()).args(["-c", SANITISED]).args(&urls).output().unwrap();
+    assert!(read.status.success(), "{}", stderr(&read));
+    assert_eq!(stdout(&read), "<p>a</p>\n<p>a</p>\n");
+}
+
 /// Another reader finds the same entries in Atom and in RSS.
 #[test]
 fn feedparser_reads_the_whole_history() {

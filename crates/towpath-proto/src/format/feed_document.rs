@@ -1,5 +1,6 @@
 //! Parsed feed document of any format.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
@@ -251,7 +252,29 @@ pub fn is_language_tag(tag: &str) -> bool {
 }
 
 /// Returns the name of a link's relation. A registered relation may be written as its IRI, and MUST be taken for the
-/// same (RFC 4287, section 4.2.7.2).
-pub(crate) fn relation(rel: &str) -> &str {
-    rel.strip_prefix("http://www.iana.org/assignments/relation/").unwrap_or(rel)
+/// same (RFC 4287, section 4.2.7.2). Its case has no meaning (RFC 8288, section 2.1.1).
+pub(crate) fn relation(rel: &str) -> Cow<'_, str> {
+    let rel = rel.strip_prefix("http://www.iana.org/assignments/relation/").unwrap_or(rel);
+    let is_registered = !rel.contains(':');
+    if is_registered && rel.bytes().any(|b| b.is_ascii_uppercase()) {
+        return rel.to_ascii_lowercase().into();
+    }
+    rel.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relation_has_one_form() {
+        for (rel, form) in [
+            ("prev-archive", "prev-archive"),
+            ("Prev-Archive", "prev-archive"),
+            ("http://www.iana.org/assignments/relation/self", "self"),
+            ("http://api.friendfeed.com/2008/03#SUP", "http://api.friendfeed.com/2008/03#SUP"),
+        ] {
+            assert_eq!(relation(rel), form);
+        }
+    }
 }

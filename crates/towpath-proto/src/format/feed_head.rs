@@ -39,7 +39,7 @@ fn link(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatEr
     let media_type = xml.attribute("type")?.map(|t| t.into_owned());
     if let Some(href) = xml.attribute("href")? {
         let href = iri::encode(xml.resolve(&href)?);
-        let rel = relation(&rel).to_owned();
+        let rel = relation(&rel).into_owned();
         let is_page = media_type.as_deref().is_none_or(|t| t.contains("html"));
         if rel == "alternate" && is_page && feed.home.is_none() {
             feed.home = Some(href.clone());

@@ -96,7 +96,7 @@ pub fn peek(start: &[u8], content_type: Option<&str>, base_url: Option<&str>) ->
 }
 
 fn link(xml: &mut XmlReader<'_>) -> Option<FeedLink> {
-    let rel = xml.attribute("rel").ok()?.map_or("alternate".to_owned(), |rel| relation(&rel).to_owned());
+    let rel = xml.attribute("rel").ok()?.map_or("alternate".to_owned(), |rel| relation(&rel).into_owned());
     let media_type = xml.attribute("type").ok()?.map(|t| t.into_owned());
     let href = xml.attribute("href").ok()??;
     Some(FeedLink { rel, href: xml.resolve(&href).ok()?, media_type })

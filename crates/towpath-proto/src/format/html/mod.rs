@@ -11,6 +11,7 @@ mod head_links;
 mod plain_text;
 mod relative;
 mod text;
+mod title;
 mod tokens;
 
 pub use alternates::{Alternate, alternates};
@@ -23,4 +24,5 @@ pub(crate) use plain_text::{escape, is_collapsed, unescape};
 pub(crate) use relative::{has_relative, is_address_attribute, is_relative, resolved, resolved_attribute};
 pub use text::to_text;
 pub(crate) use text::{looks_like_html, title};
+pub(crate) use title::plain_title;
 pub(crate) use tokens::{TextSink, is_block, read};

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::Timestamp;
+use crate::attachment::ITUNES;
 use crate::format::error::FormatError;
 use crate::format::feed_document::FeedDocument;
 use crate::format::item_builder::{ItemBuilder, address, date_element, some_text};
@@ -62,6 +63,8 @@ fn name_of<'i>(tag: Tag<'i>) -> &'i str {
 }
 
 fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatError> {
+    // Podcasts name their author and image in Apple's module, and seldom in RSS's own elements.
+    let mut podcast_author = None;
     loop {
         match xml.next()? {
             XmlToken::Start(tag) => match (tag.ns, name_of(tag)) {
@@ -69,7 +72,7 @@ fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), Forma
                     let read = item(xml, tag)?;
                     feed.push(read, xml.budget())?;
                 }
-                (Ns::Rss, "title") => feed.title = some_text(xml)?,
+                (Ns::Rss, "title") => feed.title = title(xml)?,
                 (Ns::Rss, "link") => {
                     feed.home = address(xml)?.or(feed.home.take());
                     xml.found_home(feed.home.as_deref());
@@ -83,6 +86,12 @@ fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), Forma
                 }
                 (Ns::Rss, "ttl") => feed.ttl = xml.trimmed_text()?.parse().ok(),
                 (Ns::Rss, "lastBuildDate") => feed.updated = date_element(xml, tag)?,
+                (Ns::Other, "image") if is_of_itunes(xml, tag) => {
+                    let url = xml.attribute("href")?.map(|href| xml.resolve(&href)).transpose()?;
+                    feed.image = feed.image.take().or(url.map(iri::encode));
+                    xml.skip()?;
+                }
+                (Ns::Other, "author") if is_of_itunes(xml, tag) => podcast_author = some_text(xml)?,
                 (Ns::Atom, "id") => feed.id = some_text(xml)?,
                 (Ns::Atom, "updated") => feed.updated = date_element(xml, tag)?.or(feed.updated),
                 _ => feed_head::read(xml, tag, feed)?,
@@ -91,16 +100,26 @@ fn channel(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), Forma
             XmlToken::End | XmlToken::Eof => break,
         }
     }
+    if feed.authors.is_empty() {
+        feed.authors.extend(podcast_author.map(Author::named));
+    }
     // RSS 2.0 requires a description: without one, publishers repeat the title.
     feed.description = feed.description.take().filter(|text| Some(text) != feed.title.as_ref());
     Ok(())
+}
+
+fn is_of_itunes(xml: &XmlReader<'_>, tag: Tag<'_>) -> bool {
+    let prefix = tag.prefix();
+    xml.bound_to(Some(prefix).filter(|prefix| !prefix.is_empty())) == ITUNES
 }
 
 /// Reads the image of a channel.
 fn image(xml: &mut XmlReader<'_>, feed: &mut FeedDocument) -> Result<(), FormatError> {
     loop {
         match xml.next()? {
-            XmlToken::Start(tag) if tag.ns == Ns::Rss && name_of(tag) == "url" => feed.image = address(xml)?,
+            XmlToken::Start(tag) if tag.ns == Ns::Rss && name_of(tag) == "url" => {
+                feed.image = address(xml)?.or(feed.image.take());
+            }
             XmlToken::Start(_) => xml.skip()?,
             XmlToken::Text(_) => {}
             XmlToken::End | XmlToken::Eof => return Ok(()),
@@ -158,7 +177,7 @@ fn element<'i>(
         return xml.skip();
     }
     match name_of(tag) {
-        "title" => builder.item.title = some_text(xml)?,
+        "title" => builder.item.title = title(xml)?,
         "link" => {
             let url = some_text(xml)?.map(|text| xml.resolve(&text)).transpose()?;
             builder.item.url = url.or(builder.item.url.take());
@@ -219,7 +238,12 @@ fn module_element<'i>(
         (Ns::Content, "encoded") => {
             let is_text = xml.attribute_in(Ns::Towpath, "form")?.is_some_and(|form| form == "text");
             let usual = if is_text { ContentForm::Text } else { ContentForm::Html }.media_type();
-            let media_type = xml.attribute_in(Ns::Towpath, "type")?.map_or(usual.to_owned(), Cow::into_owned);
+            // Earlier versions wrote `tp:type`.
+            let stated = match xml.attribute_in(Ns::Towpath, "media")? {
+                Some(stated) => Some(stated),
+                None => xml.attribute_in(Ns::Towpath, "type")?,
+            };
+            let media_type = stated.map_or(usual.to_owned(), Cow::into_owned);
             let base = xml.content_base();
             let text = xml.text()?.into_owned();
             if is_text {
@@ -241,6 +265,12 @@ fn module_element<'i>(
         _ => atom::element(xml, tag, builder)?,
     }
     Ok(())
+}
+
+/// Reads a title. Most publishers write HTML, which the text (RSS 2.0.11) neither asks for nor forbids; ours is plain.
+fn title(xml: &mut XmlReader<'_>) -> Result<Option<String>, FormatError> {
+    let is_own = xml.keeps_addresses;
+    Ok(some_text(xml)?.map(|title| if is_own { title } else { html::plain_title(title) }))
 }
 
 /// Returns the text of a stored element without children.

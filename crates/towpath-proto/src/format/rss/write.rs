@@ -108,10 +108,7 @@ fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<
             _ => {
                 atom::person(xml, PERSON, author);
                 // Most readers of RSS know no other element for an author.
-                let shown = Some(&author.name).filter(|name| !name.is_empty()).or(author.email.as_ref());
-                if let Some(shown) = shown {
-                    xml.start("dc:creator").attribute("tp:assigned", "1").text(shown).end();
-                }
+                xml.start("dc:creator").attribute("tp:assigned", "1").text(author.shown_name()).end();
             }
         }
     }
@@ -213,8 +210,9 @@ fn write_content(xml: &mut XmlWriter, content: &Content) {
     let Some((shown, text)) = content.shown().filter(|(_, text)| is_xml_text(text)) else {
         return atom::write_content(xml, "atom:content", content);
     };
-    // A type that says more than the form is held in our attribute.
-    xml.start("content:encoded").optional_attribute("tp:type", content.type_beyond(shown));
+    // A type that says more than the form is held in our attribute. It is not `tp:type`: feedparser drops the prefix, and
+    // does not sanitise what is of a type with a parameter.
+    xml.start("content:encoded").optional_attribute("tp:media", content.type_beyond(shown));
     match shown {
         ContentForm::Html => xml.text(text).end(),
         ContentForm::Text => xml.attribute("tp:form", "text").text(&html::escape(text)).end(),

@@ -55,7 +55,7 @@ pub(super) struct AtomDialect {
 impl AtomDialect {
     fn link(&mut self, start: &XmlStart<'_>, walk: &mut WalkState<'_>) {
         let facts = if self.is_in_entry { &mut self.entry } else { &mut self.feed };
-        match relation(start.attribute("rel").unwrap_or("alternate")) {
+        match relation(start.attribute("rel").unwrap_or("alternate")).as_ref() {
             "self" => facts.has_self = true,
             "alternate" => {
                 let lower = |name| start.attribute(name).unwrap_or_default().to_ascii_lowercase();
