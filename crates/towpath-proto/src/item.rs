@@ -132,6 +132,13 @@ impl Author {
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), email: None, url: None }
     }
+
+    /// Returns what formats show that require a name: the name, or else one of the addresses.
+    pub(crate) fn shown_name(&self) -> &str {
+        let addresses = [self.email.as_deref(), self.url.as_deref()].into_iter().flatten();
+        let named = Some(self.name.as_str()).filter(|name| !name.is_empty());
+        named.or_else(|| addresses.into_iter().find(|address| !address.is_empty())).unwrap_or_default()
+    }
 }
 
 impl Content {

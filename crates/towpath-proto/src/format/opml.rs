@@ -15,7 +15,7 @@ const MAX_TITLE: usize = 200;
 /// Feed in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outline {
-    /// URL of the feed, as written.
+    /// URL of the feed, as written, but for the scheme `feed`.
     pub xml_url: String,
     /// Title, if the outline has one: OPML's `text` for people, or the `title` of the feed.
     pub title: Option<String>,
@@ -59,7 +59,9 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Outline>, FormatError> {
             // OPML has no namespace, so only the local name counts.
             continue;
         }
-        let Some(xml_url) = attribute(&mut xml, "xmlUrl")? else { continue };
+        let Some(xml_url) = attribute(&mut xml, "xmlUrl")?.and_then(|written| address(&written)) else {
+            continue;
+        };
         line += line_and_column(&text.as_bytes()[counted..], tag.offset - counted).0 - 1;
         counted = tag.offset;
         // Bounds the memory for the list, whatever the document's size.
@@ -70,7 +72,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Outline>, FormatError> {
             Some(text) => Some(text),
             None => title(attribute(&mut xml, "title")?),
         };
-        feeds.push(Outline { xml_url: xml_url.trim().to_owned(), title, line });
+        feeds.push(Outline { xml_url, title, line });
     }
     xml.finish()?;
     if seen_root { Ok(feeds) } else { Err(FormatError::Unknown("there is no element in this XML".into())) }
@@ -93,6 +95,15 @@ fn attribute<'i>(xml: &mut XmlReader<'i>, name: &str) -> Result<Option<Cow<'i, s
     }
 }
 
+/// Returns the address of a feed, or `None` for an empty one, as some writers give folders. Readers that register the scheme
+/// `feed` write it in place of http, or in front of an address.
+fn address(written: &str) -> Option<String> {
+    let written = written.trim();
+    let within = written.strip_prefix("feed:").unwrap_or(written);
+    let address = if within.starts_with("//") { format!("http:{within}") } else { within.to_owned() };
+    Some(address).filter(|address| !address.is_empty())
+}
+
 /// Returns a text as a title: on one line, without spaces around it.
 fn title(text: Option<Cow<'_, str>>) -> Option<String> {
     let text = text?.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -107,6 +118,13 @@ mod tests {
     fn feeds(opml: &str) -> Vec<(String, usize)> {
         let found = read(opml.as_bytes()).unwrap();
         found.into_iter().map(|outline| (outline.xml_url, outline.line)).collect()
+    }
+
+    #[test]
+    fn empty_addresses_and_the_scheme_feed() {
+        let opml = "<opml><outline xmlUrl=''/><outline xmlUrl='feed://a.example/f'/><outline xmlUrl='feed:https://b.example/'/></opml>";
+        let found: Vec<String> = feeds(opml).into_iter().map(|(url, _)| url).collect();
+        assert_eq!(found, ["http://a.example/f", "https://b.example/"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 
 use super::html;
+use super::media_type;
 use super::xml::is_xml_char;
 
 /// Kind of a document, by its first characters.
@@ -63,17 +64,15 @@ fn is_html(text: &str) -> bool {
 /// Decodes a document to text, and returns the problems that were replaced.
 ///
 /// The character set comes from, in this order (RFC 7303, section 3): the byte order mark, the `charset` of
-/// the `Content-Type`, the XML declaration or a page's `meta` element, or is UTF-8.
+/// the `Content-Type`, the XML declaration or a page's `meta` element, or is UTF-8. JSON is UTF-8 whatever a `charset`
+/// says (RFC 8259, section 11). Many servers add `charset=iso-8859-1` to every document, so UTF-8 that says nothing else of
+/// itself stays UTF-8.
 pub fn decode<'a>(bytes: &'a [u8], content_type: Option<&str>) -> (Cow<'a, str>, Vec<String>) {
     let mut problems = Vec::new();
     let encoding = match Encoding::for_bom(bytes) {
         Some((encoding, _)) => encoding,
         None => match charset(content_type) {
-            Some(label) => Encoding::for_label(label.as_bytes()).unwrap_or_else(|| {
-                // An unknown label is common; the document's own declaration is the better guess.
-                problems.push(format!("the character set {label:?} of the Content-Type is unknown"));
-                declared(bytes, &mut problems)
-            }),
+            Some(label) => of_header(label, bytes, &mut problems),
             None => declared(bytes, &mut problems),
         },
     };
@@ -84,6 +83,23 @@ pub fn decode<'a>(bytes: &'a [u8], content_type: Option<&str>) -> (Cow<'a, str>,
         problems.push(reason);
     }
     (text, problems)
+}
+
+/// Returns the encoding of a document whose `Content-Type` has a character set.
+fn of_header(label: &str, bytes: &[u8], problems: &mut Vec<String>) -> &'static Encoding {
+    let Some(encoding) = Encoding::for_label(label.as_bytes()) else {
+        // An unknown label is common; the document's own declaration is the better guess.
+        problems.push(format!("the character set {label:?} of the Content-Type is unknown"));
+        return declared(bytes, problems);
+    };
+    // Text of another character set that is also valid UTF-8 beyond ASCII does not occur by chance.
+    let looks_like_utf_8 =
+        encoding.is_single_byte() && !bytes.is_ascii() && std::str::from_utf8(bytes).is_ok();
+    if looks_like_utf_8 && declared(bytes, &mut Vec::new()) == UTF_8 {
+        problems.push(format!("the Content-Type says {label:?}, and the document is UTF-8"));
+        return UTF_8;
+    }
+    encoding
 }
 
 /// Decodes as [`decode`], but takes a document for Windows-1252 if it claims to be UTF-8, is not, and has no
@@ -106,9 +122,14 @@ pub(crate) fn decode_or_western<'a>(
     (WINDOWS_1252.decode_without_bom_handling(bytes).0, problems)
 }
 
-/// Returns the `charset` of a `Content-Type`.
+/// Returns the `charset` of a `Content-Type`, unless it is of JSON.
 fn charset(content_type: Option<&str>) -> Option<&str> {
-    content_type?.split(';').skip(1).find_map(|parameter| {
+    let content_type = content_type?;
+    let essence = media_type::essence(content_type).to_ascii_lowercase();
+    if essence == "application/json" || essence.ends_with("+json") {
+        return None;
+    }
+    content_type.split(';').skip(1).find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
         let value = value.trim().trim_matches(['"', '\'']);
         (name.trim().eq_ignore_ascii_case("charset") && !value.is_empty()).then_some(value)
@@ -211,6 +232,23 @@ mod tests {
         let (text, problems) = decode(marked, Some("application/xml; charset=koi8-r"));
         assert!(text.starts_with("<?xml") && text.ends_with("<a>П</a>"), "{text}");
         assert!(problems.is_empty());
+    }
+
+    /// Servers add a character set of their own to documents that they do not know.
+    #[test]
+    fn a_false_character_set_of_the_header_does_not_count() {
+        let plain = "<?xml version='1.0'?><a>é</a>";
+        let (text, problems) = decode(plain.as_bytes(), Some("application/rss+xml; charset=us-ascii"));
+        assert_eq!((text.as_ref(), problems.len()), (plain, 1));
+        // RFC 8259, section 11.
+        let (text, problems) =
+            decode("[\"é\"]".as_bytes(), Some("application/feed+json; charset=iso-8859-1"));
+        assert_eq!((text.as_ref(), problems.len()), ("[\"é\"]", 0));
+        // One that its document confirms, or that has other bytes, does.
+        for bytes in [&b"<?xml version='1.0' encoding='ISO-8859-1'?><a>\xc3\xa9</a>"[..], b"<a>\xe9</a>"] {
+            let (text, problems) = decode(bytes, Some("text/xml; charset=ISO-8859-1"));
+            assert!(text.ends_with("é</a>") == (bytes.len() < 20) && problems.is_empty(), "{text}");
+        }
     }
 
     #[test]

@@ -243,8 +243,9 @@ pub(crate) fn person(xml: &mut XmlWriter, names: [&'static str; 4], author: &Aut
 fn person_with(xml: &mut XmlWriter, names: [&'static str; 4], author: &Author, mark: Option<&str>) {
     let [element, name, email, uri] = names;
     // Atom's three elements allow no attributes, not even `xml:space`.
-    xml.start(element).optional_attribute("tp:assigned", mark).start(name).text(author.name.trim()).end();
-    if author.name.trim().len() != author.name.len() {
+    let shown = author.shown_name().trim();
+    xml.start(element).optional_attribute("tp:assigned", mark).start(name).text(shown).end();
+    if shown != author.name {
         xml.element("tp:name", &author.name);
     }
     if let Some(address) = &author.email {

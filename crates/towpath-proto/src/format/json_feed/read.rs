@@ -154,6 +154,7 @@ fn resolve_addresses(item: &mut Item, base: &mut Base) -> Result<(), FormatError
 fn own_head(top: &mut JsonObject, feed: &mut FeedDocument) {
     let Some(Value::Object(mut own)) = top.remove(OWN) else { return };
     feed.id = take_text(&mut own, "id");
+    feed.description = take_text(&mut own, "description").or(feed.description.take());
     feed.updated = take_text(&mut own, "updated").and_then(|t| date::parse(&t));
     feed.stateful = own.get("stateful").and_then(Value::as_bool);
     feed.complete = own.get("complete").and_then(Value::as_bool).unwrap_or_default();

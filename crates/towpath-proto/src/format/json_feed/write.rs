@@ -28,7 +28,7 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
         ("feed_url", head.link("self").map(Cow::Borrowed)),
         ("next_url", head.link("next").map(Cow::Borrowed)),
         ("language", head.lang.map(Cow::Borrowed)),
-        ("description", head.description.map(Cow::Borrowed)),
+        ("description", head.description.map(plain)),
         ("icon", head.image.map(encoded)),
     ];
     for (key, value) in optional {
@@ -43,7 +43,7 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
         top.insert("hubs".into(), hubs.into());
     }
     if let Some(author) = head.author {
-        top.insert("authors".into(), json!([{"name": author.name}]));
+        top.insert("authors".into(), json!([{"name": author.shown_name()}]));
         if let Some(url) = &author.url {
             top["authors"][0]["url"] = encoded(url).into();
         }
@@ -53,8 +53,16 @@ pub fn write<'a>(head: &DocumentHead<'_>, entries: impl IntoIterator<Item = Docu
     Value::Object(top).to_string()
 }
 
+/// Returns a text without HTML, which "the only place HTML is allowed in this format" is not.
+fn plain(text: &str) -> Cow<'_, str> {
+    if html::looks_like_html(text) { html::to_text(text, usize::MAX).into() } else { text.into() }
+}
+
 fn own_head(head: &DocumentHead<'_>) -> Value {
     let mut own = JsonObject::new();
+    if let Some(description) = head.description.filter(|text| plain(text) != *text) {
+        own.insert("description".into(), description.into());
+    }
     own.insert("id".into(), head.id.into());
     own.insert("updated".into(), head.updated.to_string().into());
     // These relations have members of their own.
@@ -157,7 +165,7 @@ fn authors(authors: &[Author], object: &mut JsonObject, own: &mut JsonObject) {
     }
     let public = authors.iter().map(|author| {
         let mut object = JsonObject::new();
-        object.insert("name".into(), author.name.clone().into());
+        object.insert("name".into(), author.shown_name().into());
         if let Some(url) = &author.url {
             object.insert("url".into(), encoded(url).into());
         }
@@ -166,7 +174,8 @@ fn authors(authors: &[Author], object: &mut JsonObject, own: &mut JsonObject) {
     // JSON Feed has no e-mail addresses, so the full list goes into the extension.
     object.insert("authors".into(), public.collect());
     let is_encoded = |author: &Author| author.url.as_deref().is_some_and(|url| encoded(url) != url);
-    if authors.iter().any(|author| author.email.is_some() || is_encoded(author)) {
+    let is_derived = |author: &Author| author.shown_name() != author.name;
+    if authors.iter().any(|author| author.email.is_some() || is_encoded(author) || is_derived(author)) {
         own.insert("authors".into(), json!(authors));
     }
 }
@@ -178,7 +187,7 @@ fn summary(item: &Item, object: &mut JsonObject, own: &mut JsonObject) {
     if !html::looks_like_html(summary) {
         object.insert("summary".into(), summary.as_str().into());
     } else if item.content.is_some() || html::has_relative(summary) {
-        object.insert("summary".into(), html::to_text(summary, usize::MAX).into());
+        object.insert("summary".into(), plain(summary).into());
         own.insert("summary".into(), summary.as_str().into());
     } else {
         // The summary is then shown as the content, and is not written twice.
