@@ -47,20 +47,9 @@ pub struct LineItem {
 impl LineItem {
     pub(super) fn of(item: &Item) -> Self {
         let mut extra = item.extra.clone();
-        let image = match extra.remove(attachment::IMAGE) {
-            Some(Value::String(image)) => Some(image),
-            other => put_back(&mut extra, attachment::IMAGE, other),
-        };
-        let attachments = extra.remove(attachment::ATTACHMENTS);
-        let read = attachments.as_ref().and_then(|stored| Vec::<Attachment>::deserialize(stored).ok());
-        // Only attachments that come back as they were: a foreign key or an empty list stays in `extra`.
-        let is_same = |read: &Vec<Attachment>| {
-            !read.is_empty() && serde_json::to_value(read).ok().as_ref() == attachments.as_ref()
-        };
-        let attachments = match read.filter(is_same) {
-            Some(read) => read,
-            None => put_back(&mut extra, attachment::ATTACHMENTS, attachments).unwrap_or_default(),
-        };
+        let source = SourceMedia::of(&extra);
+        let image = take_image(&mut extra, source.image);
+        let attachments = take_attachments(&mut extra, source.attachments);
         Self {
             title: item.title.clone(),
             url: item.url.clone(),
@@ -76,10 +65,11 @@ impl LineItem {
     }
 
     pub(super) fn into_item(mut self, id: String, content: Option<Content>) -> Item {
-        if let Some(image) = self.image {
+        let source = SourceMedia::of(&self.extra);
+        if let Some(image) = self.image.filter(|image| source.image.as_ref() != Some(image)) {
             self.extra.insert(attachment::IMAGE.into(), image.into());
         }
-        if !self.attachments.is_empty() {
+        if !self.attachments.is_empty() && self.attachments != source.attachments {
             let attachments = serde_json::to_value(self.attachments).unwrap_or_default();
             self.extra.insert(attachment::ATTACHMENTS.into(), attachments);
         }
@@ -96,6 +86,56 @@ impl LineItem {
             extra: self.extra,
         }
     }
+}
+
+/// Attachments and image that a source gave in the form of its format. It stays in `extra`, so that a copy has it; readers of
+/// lines need to know one form only.
+#[derive(Default)]
+struct SourceMedia {
+    attachments: Vec<Attachment>,
+    image: Option<String>,
+}
+
+impl SourceMedia {
+    fn of(extra: &Map<String, Value>) -> Self {
+        let formats = extra.iter().filter(|(key, _)| attachment::FORMATS.contains(&key.as_str()));
+        let extra: Map<_, _> = formats.map(|(key, value)| (key.clone(), value.clone())).collect();
+        if extra.is_empty() {
+            return Self::default();
+        }
+        let item = Item { extra, ..Item::default() };
+        Self { attachments: attachment::attachments(&item), image: attachment::image(&item) }
+    }
+}
+
+/// Takes a published image out of `extra`. One that equals the source's stays there, too: without it, nothing would tell that
+/// it was published.
+fn take_image(extra: &mut Map<String, Value>, of_source: Option<String>) -> Option<String> {
+    match extra.get(attachment::IMAGE) {
+        None => of_source,
+        Some(Value::String(image)) => {
+            let image = image.clone();
+            if of_source.as_ref() != Some(&image) {
+                extra.remove(attachment::IMAGE);
+            }
+            Some(image)
+        }
+        Some(_) => None,
+    }
+}
+
+/// Takes published attachments out of `extra`, as [`take_image`] does. Those that would not come back as they were, such as a
+/// foreign value or an empty list, stay there only.
+fn take_attachments(extra: &mut Map<String, Value>, of_source: Vec<Attachment>) -> Vec<Attachment> {
+    let Some(published) = extra.get(attachment::ATTACHMENTS) else { return of_source };
+    let read = Vec::<Attachment>::deserialize(published).unwrap_or_default();
+    if read.is_empty() || serde_json::to_value(&read).ok().as_ref() != Some(published) {
+        return Vec::new();
+    }
+    if read != of_source {
+        extra.remove(attachment::ATTACHMENTS);
+    }
+    read
 }
 
 /// Reads authors: objects without other members, or bare names.
@@ -118,12 +158,4 @@ fn read_authors<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Author
             .map_err(D::Error::custom),
     };
     Vec::<Value>::deserialize(deserializer)?.into_iter().map(read).collect()
-}
-
-/// Puts a value that is not taken back in its place.
-fn put_back<T>(extra: &mut Map<String, Value>, name: &str, value: Option<Value>) -> Option<T> {
-    if let Some(value) = value {
-        extra.insert(name.to_owned(), value);
-    }
-    None
 }

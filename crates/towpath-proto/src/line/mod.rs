@@ -4,6 +4,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_path_to_error::Segment;
 
 use crate::change::{Change, NewChange, Op};
 use crate::item::{Content, Item, ItemError};
@@ -85,8 +86,13 @@ fn put() -> Op {
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// The line is not JSON, or has another form.
-    #[error("not a line of the item format: {0}")]
-    Json(#[from] serde_json::Error),
+    #[error("not a line of the item format: {}{reason}", if pointer.is_empty() { String::new() } else { format!("{pointer}: ") })]
+    Json {
+        /// JSON Pointer (RFC 6901) of the member that cannot be read; empty for the line itself.
+        pointer: String,
+        /// Error of the parser.
+        reason: serde_json::Error,
+    },
     /// The id or media type is invalid.
     #[error(transparent)]
     Item(#[from] ItemError),
@@ -155,8 +161,13 @@ impl Line {
     }
 
     /// Parses a line.
+    ///
+    /// # Errors
+    ///
+    /// Text that is not JSON, members that a line does not have, and values of other types.
     pub fn parse(text: &[u8]) -> Result<Self, LineError> {
-        Ok(serde_json::from_slice(text)?)
+        serde_json::from_slice(text)
+            .map_err(|reason| LineError::Json { pointer: failing_member(text), reason })
     }
 
     /// Returns the change of the line. Ignores `feed`, `position` and `publish_at`.
@@ -182,4 +193,17 @@ impl Line {
         change.modified = modified;
         Ok(change)
     }
+}
+
+/// Returns the JSON Pointer of the member that cannot be read. The line is read once more, as only few lines fail.
+fn failing_member(text: &[u8]) -> String {
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let Err(error) = serde_path_to_error::deserialize::<_, Line>(&mut json) else { return String::new() };
+    let tokens = error.path().iter().map_while(|segment| match segment {
+        Segment::Seq { index } => Some(format!("/{index}")),
+        // RFC 6901, section 3.
+        Segment::Map { key } => Some(format!("/{}", key.replace('~', "~0").replace('/', "~1"))),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    });
+    tokens.collect()
 }

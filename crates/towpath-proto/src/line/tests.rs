@@ -35,6 +35,40 @@ fn every_kind_of_change_comes_back() {
     }
 }
 
+/// A source's own form of attachments and images is told in the one form that readers know, and comes back.
+#[test]
+fn media_of_a_source_are_told_in_one_form() {
+    let enclosure = "<link xmlns=\"http://www.w3.org/2005/Atom\" rel=\"enclosure\" type=\"audio/mpeg\" length=\"7\" \
+                     href=\"http://example.com/a.mp3\"/>";
+    let members = serde_json::json!({
+        "attachments": [{"url": "http://example.com/a.mp3", "mime_type": "audio/mpeg", "size_in_bytes": 7}],
+        "image": "http://example.com/a.png",
+    });
+    let told =
+        serde_json::json!([{"url": "http://example.com/a.mp3", "media_type": "audio/mpeg", "size": 7}]);
+    for (key, value, has_image) in
+        [("xml", serde_json::json!([enclosure]), false), ("json_feed", members, true)]
+    {
+        let mut item = Item::new("a");
+        item.extra.insert(key.into(), value);
+        let text = serde_json::to_value(Line::new(Op::Put, &item, None)).unwrap();
+        assert_eq!(text["item"]["attachments"], told);
+        assert_eq!(text["item"].get("image").is_some(), has_image);
+        there_and_back(&NewChange::put(item.clone()));
+        // Published ones come back too, whether they are the source's or others.
+        item.extra.insert("image".into(), "http://example.com/a.png".into());
+        for url in ["http://example.com/a.mp3", "http://example.com/b.mp3"] {
+            let published = serde_json::json!([{"url": url, "media_type": "audio/mpeg", "size": 7}]);
+            item.extra.insert("attachments".into(), published.clone());
+            assert_eq!(
+                serde_json::to_value(Line::new(Op::Put, &item, None)).unwrap()["item"]["attachments"],
+                published
+            );
+            there_and_back(&NewChange::put(item.clone()));
+        }
+    }
+}
+
 #[test]
 fn op_defaults_to_put_and_feed_and_position_are_ignored() {
     let line = Line::parse(br#"{"id":"a","feed":"f","position":"9","content":"x"}"#).unwrap();
@@ -67,6 +101,21 @@ fn bad_lines_name_the_item() {
     assert!(error(r#"{"id":"a","titel":"x"}"#).contains("titel"));
     assert!(error(r#"{"id":"a","item":{"titel":"x"}}"#).contains("titel"));
     assert!(error(r#"{"id":"a","content":"#).contains("EOF"));
+}
+
+#[test]
+fn an_error_names_the_member() {
+    for (text, place) in [
+        (r#"{"id":"a","item":{"published":"tomorrow"}}"#, "/item/published"),
+        (r#"{"id":"a","item":{"tags":["x",5]}}"#, "/item/tags/1"),
+        (r#"{"id":"a","item":{"authors":5}}"#, "/item/authors"),
+        (r#"{"id":5}"#, "/id"),
+        ("null", ""),
+        ("{", ""),
+    ] {
+        let Err(LineError::Json { pointer, .. }) = Line::parse(text.as_bytes()) else { panic!("{text}") };
+        assert_eq!(pointer, place, "{text}");
+    }
 }
 
 /// Each byte of JSON comes back, also where the line cannot have it as a value.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use towpath_proto::NewChange;
-use towpath_proto::line::Line;
+use towpath_proto::line::{Line, LineError};
 
 use super::urls::UrlRule;
 use crate::document::route_error::RouteError;
@@ -58,10 +58,18 @@ pub(in crate::server) fn line(
     urls: UrlRule,
 ) -> Result<PublishedLine, RouteError> {
     let error = |e: &dyn fmt::Display| RouteError::bad_request(format!("{place}: {e}"));
-    let line = Line::parse(text).map_err(|e| match place {
-        // The parser counts from the start of this line.
-        BodyPlace::Line(_) => error(&e.to_string().replace(" at line 1 column ", " at column ")),
-        BodyPlace::Item(_) | BodyPlace::Only(_) => error(&e),
+    let line = Line::parse(text).map_err(|e| {
+        let told = match place {
+            // The parser counts from the start of this line.
+            BodyPlace::Line(_) => error(&e.to_string().replace(" at line 1 column ", " at column ")),
+            BodyPlace::Item(_) | BodyPlace::Only(_) => error(&e),
+        };
+        match e {
+            LineError::Json { pointer, .. } if !pointer.is_empty() => {
+                told.at(format!("{}{pointer}", place.pointer().unwrap_or_default()))
+            }
+            _ => told,
+        }
     })?;
     let publish_at = line.publish_at;
     let change = line.into_change().map_err(|e| error(&e))?;
