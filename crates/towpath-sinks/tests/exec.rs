@@ -1,6 +1,6 @@
 //! Programs that end, refuse, or acknowledge nothing.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use towpath_client::sink::SinkStateFile;
 use towpath_client::{Sink, SinkBatch, SinkError, SinkEvent};
 use towpath_proto::follow::Followed;
 use towpath_proto::{Item, Op};
-use towpath_sinks::open_with_state;
+use towpath_sinks::{open, open_with_state};
 
 fn sink(command: &str, state: &Path) -> Box<dyn Sink> {
     open_with_state(&format!("exec:{command}").parse().unwrap(), Some(state)).unwrap()
@@ -105,6 +105,29 @@ async fn a_refused_item_is_kept_beside_the_state() {
     close(sink).await;
     let kept = std::fs::read_to_string(folder.path().join("state.refused.ndjson")).unwrap();
     assert!(kept.lines().count() == 1 && kept.contains("too odd") && kept.contains("\"id\":\"b\""), "{kept}");
+}
+
+/// Without a state file the caller keeps what is refused, as it keeps the position. The rest is not sent again.
+#[tokio::test]
+async fn a_refused_item_is_told_to_a_caller_who_keeps_the_position() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let refuse = format!(
+        r#"while read -r line; do printf '%s\n' "$line" >> '{}'; case "$line" in *'"b"'*) echo '{{"position":"b","refused":"too odd"}}';; *) printf '%s\n' "$line";; esac; done"#,
+        out.display()
+    );
+    let mut sink = open(&format!("exec:{refuse}").parse().unwrap());
+    sink.open("s").await.unwrap();
+    let mut batch = batch(&["a", "b", "c"], 1);
+    let SinkError::Items(refused) = sink.apply(&batch).await.unwrap_err() else {
+        panic!("no item is refused")
+    };
+    assert_eq!((refused.len(), refused[0].index, refused[0].message.as_str()), (1, 1, "too odd"));
+    Arc::make_mut(&mut batch.events).remove(1);
+    sink.apply(&batch).await.unwrap();
+    sink.apply(&self::batch(&["d"], 2)).await.unwrap();
+    close(sink).await;
+    assert_eq!(ids(&out), ["a", "b", "c", "d"]);
 }
 
 #[tokio::test]

@@ -191,3 +191,24 @@ async fn damaged_files_are_named_and_do_not_hold_up_the_rest() {
         other => panic!("{other:?}"),
     }
 }
+
+/// A copy must not go on where the folder of what was copied before is gone. Opened again, it is whole.
+#[tokio::test]
+async fn a_folder_that_is_replaced_while_it_is_open_is_copied_into_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, aside) = (dir.path().join("copy"), dir.path().join("aside"));
+    let mut sink = opened(&folder).await.unwrap();
+    sink.apply(&batch("s", vec![change("a", 1)])).await.unwrap();
+    std::fs::rename(&folder, &aside).unwrap();
+    for is_there in [false, true] {
+        if is_there {
+            std::fs::create_dir_all(folder.join(".towpath")).unwrap();
+        }
+        let refused = sink.apply(&batch("s", vec![change("b", 1)])).await.unwrap_err();
+        assert!(refused.to_string().contains("moved, removed or unmounted"), "{refused}");
+    }
+    let mut again = open(&format!("dir:{}", folder.display()).parse().unwrap());
+    assert_eq!(again.open("s").await.unwrap(), None);
+    again.apply(&batch("s", vec![change("a", 1), change("b", 1)])).await.unwrap();
+    assert!(folder.join("f/a.json").is_file() && folder.join("f/b.json").is_file());
+}

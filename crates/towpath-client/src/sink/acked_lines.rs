@@ -167,6 +167,13 @@ impl AckedLines {
     pub fn kept(&self, lines: usize) {
         let mut state = self.shared.lock();
         state.unkept = state.unkept.saturating_sub(lines);
+        drop(state);
+        self.progress.notify_waiters();
+    }
+
+    /// Returns true if every line is acknowledged, and every refused one kept.
+    pub fn is_finished(&self) -> bool {
+        self.open_lines() == 0 && self.shared.lock().unkept == 0
     }
 
     /// Saves what was acknowledged. Blocks for the disk.

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use towpath_client::sink::{AckedLines, DeadLetterFile, SinkStateFile};
+use towpath_client::sink::{AckedLines, DeadLetterFile, RefusedItem, RefusedLine, SinkStateFile};
 use towpath_client::{Sink, SinkBatch, SinkError, SinkEvent};
 
-use self::runner::CommandRunner;
+use self::runner::{CommandRunner, RefusedLines};
 
 /// Time without any acknowledgement after which a full window is reported.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -49,12 +49,14 @@ pub struct ExecSink {
     runner: Option<CommandRunner>,
     /// Events of the last batch that was sent, which are not sent again when it comes again.
     sent: Option<Arc<Vec<SinkEvent>>>,
+    /// Rest of a batch of which lines were refused. The command has finished it, and it comes again without them.
+    finished: Option<Vec<SinkEvent>>,
 }
 
 impl ExecSink {
     /// Creates the sink. The command is started with the first source.
     pub fn new(destination: ExecDestination) -> Self {
-        Self { destination, runner: None, sent: None }
+        Self { destination, runner: None, sent: None, finished: None }
     }
 
     fn start(&mut self) -> Result<&mut CommandRunner, SinkError> {
@@ -62,7 +64,9 @@ impl ExecSink {
             let file =
                 self.destination.state.as_deref().map(|path| SinkStateFile::open(NAME, path)).transpose();
             let lines = AckedLines::new(file.map_err(|error| SinkError::refused(error.to_string()))?);
-            let refused = self.destination.state.as_deref().map(DeadLetterFile::beside);
+            // Without a state file of its own, the caller keeps the position, and what is refused.
+            let file = self.destination.state.as_deref().map(DeadLetterFile::beside);
+            let refused = file.map_or_else(|| RefusedLines::Caller(Vec::new()), RefusedLines::File);
             self.runner = Some(CommandRunner::start(self.destination.command.clone(), lines, refused));
         }
         self.runner.as_mut().ok_or_else(|| SinkError::refused("internal error: the command is not started"))
@@ -74,6 +78,18 @@ fn silent(command: &str, runner: &CommandRunner) -> SinkError {
     let open = runner.lines.open_lines();
     let why = "it must write back the position of each line that it has finished";
     SinkError::unavailable(format!("the command {command:?} has not acknowledged {open} lines; {why}"))
+}
+
+/// Divides a batch into the items that the command refused and the rest.
+fn divide(events: &[SinkEvent], mut refused: Vec<RefusedLine>) -> (Vec<RefusedItem>, Vec<SinkEvent>) {
+    let (mut items, mut rest) = (Vec::new(), Vec::new());
+    for (index, event) in events.iter().enumerate() {
+        match refused.iter().position(|(_, line, _)| line == event) {
+            Some(found) => items.push(RefusedItem { index, message: refused.remove(found).2 }),
+            None => rest.push(event.clone()),
+        }
+    }
+    (items, rest)
 }
 
 /// Name in the state file. Not the command itself: an option more does not make another consumer.
@@ -88,6 +104,9 @@ impl Sink for ExecSink {
     async fn apply(&mut self, batch: &SinkBatch) -> Result<(), SinkError> {
         let (command, is_waiting) = (self.destination.command.clone(), self.destination.state.is_none());
         let is_sent = self.sent.as_ref().is_some_and(|sent| Arc::ptr_eq(sent, &batch.events));
+        if self.finished.take().is_some_and(|finished| finished == **batch.events) {
+            return Ok(());
+        }
         let runner = self.start()?;
         if let Some(failure) = runner.failure() {
             return Err(SinkError::unavailable(failure));
@@ -103,7 +122,13 @@ impl Sink for ExecSink {
         if is_waiting {
             // Without a state file of its own, the caller keeps the position when this returns.
             let waited = tokio::time::timeout(SILENCE, runner.finished()).await;
-            return waited.map_err(|_| silent(&command, runner))?;
+            waited.map_err(|_| silent(&command, runner))??;
+            let refused = runner.take_refused();
+            if !refused.is_empty() {
+                let (items, rest) = divide(&batch.events, refused);
+                self.finished = Some(rest);
+                return Err(SinkError::Items(items));
+            }
         }
         Ok(())
     }

@@ -19,9 +19,18 @@ const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(250), Duration:
 /// Time that a command has to end once its input is closed.
 const END: Duration = Duration::from_secs(5);
 
+/// Place for lines that the command refuses.
+pub(super) enum RefusedLines {
+    /// A file beside the state.
+    File(DeadLetterFile),
+    /// The caller of the sink, who waits for the end of each batch.
+    Caller(Vec<RefusedLine>),
+}
+
 /// A running command.
 pub(super) struct CommandRunner {
     pub(super) lines: AckedLines,
+    refused: Arc<Mutex<RefusedLines>>,
     queue: Option<mpsc::UnboundedSender<Arc<[u8]>>>,
     /// Reason why the command is not running.
     failure: Arc<Mutex<Option<String>>>,
@@ -29,14 +38,27 @@ pub(super) struct CommandRunner {
 }
 
 impl CommandRunner {
-    pub(super) fn start(command: String, lines: AckedLines, refused: Option<DeadLetterFile>) -> Self {
+    pub(super) fn start(command: String, lines: AckedLines, refused: RefusedLines) -> Self {
         // Unbounded, because the lines that wait for acknowledgements are bounded.
         let (queue, waiting) = mpsc::unbounded_channel();
         let failure = Arc::new(Mutex::new(None));
         let refused = Arc::new(Mutex::new(refused));
-        let restarts =
-            RestartLoop { command, lines: lines.clone(), refused, waiting, failure: failure.clone() };
-        Self { lines, queue: Some(queue), failure, task: tokio::spawn(restarts.run()) }
+        let restarts = RestartLoop {
+            command,
+            lines: lines.clone(),
+            refused: refused.clone(),
+            waiting,
+            failure: failure.clone(),
+        };
+        Self { lines, refused, queue: Some(queue), failure, task: tokio::spawn(restarts.run()) }
+    }
+
+    /// Takes the lines that the command has refused, unless a file keeps them.
+    pub(super) fn take_refused(&self) -> Vec<RefusedLine> {
+        match &mut *self.refused.lock() {
+            RefusedLines::File(_) => Vec::new(),
+            RefusedLines::Caller(lines) => std::mem::take(lines),
+        }
     }
 
     pub(super) fn failure(&self) -> Option<String> {
@@ -70,8 +92,8 @@ impl CommandRunner {
 
     /// Waits until all lines are acknowledged; an error if the command ends before.
     pub(super) async fn finished(&self) -> Result<(), SinkError> {
-        self.lines.wait(|lines| lines.open_lines() == 0 || self.failure.lock().is_some()).await;
-        match self.failure().filter(|_| self.lines.open_lines() > 0) {
+        self.lines.wait(|lines| lines.is_finished() || self.failure.lock().is_some()).await;
+        match self.failure().filter(|_| !self.lines.is_finished()) {
             Some(failure) => Err(SinkError::unavailable(failure)),
             None => Ok(()),
         }
@@ -103,7 +125,7 @@ impl Drop for CommandRunner {
 struct RestartLoop {
     command: String,
     lines: AckedLines,
-    refused: Arc<Mutex<Option<DeadLetterFile>>>,
+    refused: Arc<Mutex<RefusedLines>>,
     waiting: mpsc::UnboundedReceiver<Arc<[u8]>>,
     failure: Arc<Mutex<Option<String>>>,
 }
@@ -189,12 +211,7 @@ impl RestartLoop {
 }
 
 /// Reads acknowledgements until the output is closed.
-async fn read_acks(
-    lines: AckedLines,
-    refused: Arc<Mutex<Option<DeadLetterFile>>>,
-    output: ChildStdout,
-    name: String,
-) {
+async fn read_acks(lines: AckedLines, refused: Arc<Mutex<RefusedLines>>, output: ChildStdout, name: String) {
     let mut output = BufReader::new(output);
     let mut acks = AckReader::new(lines.clone(), name);
     loop {
@@ -221,10 +238,17 @@ async fn read_acks(
 async fn blocking(
     keeper: AckKeeper,
     kept: Vec<RefusedLine>,
-    refused: Arc<Mutex<Option<DeadLetterFile>>>,
+    refused: Arc<Mutex<RefusedLines>>,
     write: fn(&AckKeeper, &[RefusedLine], Option<&mut DeadLetterFile>),
 ) {
-    let written = tokio::task::spawn_blocking(move || write(&keeper, &kept, refused.lock().as_mut()));
+    let written = tokio::task::spawn_blocking(move || match &mut *refused.lock() {
+        RefusedLines::File(file) => write(&keeper, &kept, Some(file)),
+        RefusedLines::Caller(lines) => {
+            // Before they count as kept, which ends the caller's wait.
+            lines.extend(kept.iter().cloned());
+            write(&keeper, &kept, None);
+        }
+    });
     if let Err(error) = written.await {
         tracing::error!(%error, "cannot write the state file");
     }

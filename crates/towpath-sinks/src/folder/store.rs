@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use towpath_client::durable_file::replace;
@@ -27,6 +28,8 @@ const FEEDS: &str = "feeds.json";
 /// The open folder.
 pub(super) struct FolderStore {
     path: PathBuf,
+    /// Device and inode of the folder of our own files.
+    identity: (u64, u64),
     positions: SinkStateFile,
     feeds: HashMap<String, FeedFolder>,
     /// Source of each feed. Two feeds of one name would overwrite each other's items.
@@ -54,6 +57,7 @@ impl FolderStore {
             )));
         }
         fs::create_dir_all(&own).map_err(failed)?;
+        let identity = identity(&own).map_err(failed)?;
         let positions = SinkStateFile::open(NAME, &own.join("positions.json"))
             .map_err(|error| SinkError::refused(error.to_string()))?;
         let sources = read_sources(&own).map_err(|error| match error.kind() {
@@ -63,7 +67,18 @@ impl FolderStore {
             )),
             _ => failed(error),
         })?;
-        Ok(Self { path: path.to_owned(), positions, feeds: HashMap::new(), sources })
+        Ok(Self { path: path.to_owned(), identity, positions, feeds: HashMap::new(), sources })
+    }
+
+    /// Fails if another folder, or none, stands where this one was opened: a copy there would lack what went before.
+    fn check_identity(&self) -> Result<(), SinkError> {
+        if identity(&self.path.join(OWN)).is_ok_and(|found| found == self.identity) {
+            return Ok(());
+        }
+        Err(SinkError::refused(format!(
+            "cannot write to the folder {}: it was moved, removed or unmounted while it was open; start again",
+            self.path.display()
+        )))
     }
 
     /// Makes the feeds of a batch those of its source; refuses feeds of another one.
@@ -105,6 +120,7 @@ impl FolderStore {
 
     /// Applies a batch. What a crash leaves of it is written over when it comes again.
     pub(super) fn apply(&mut self, batch: &SinkBatch) -> Result<(), SinkError> {
+        self.check_identity()?;
         self.claim(batch)?;
         let mut refused = Vec::new();
         let path = self.path.clone();
@@ -260,6 +276,12 @@ fn stored_item(path: &Path) -> io::Result<Option<Item>> {
 
 fn damaged(path: &Path, error: &dyn fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{} cannot be read: {error}", path.display()))
+}
+
+/// Returns what tells a folder from another one at its place.
+fn identity(folder: &Path) -> io::Result<(u64, u64)> {
+    let found = fs::metadata(folder)?;
+    Ok((found.dev(), found.ino()))
 }
 
 /// Returns the error of an operation on the folder.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Method;
 use tokio::time::Instant;
-use towpath_client::sink::{RefusedItem, Sink, SinkBatch, SinkError};
+use towpath_client::sink::{Sink, SinkBatch, SinkError};
 use towpath_client::{
     CallbackClient, CallbackError, CallbackOptions, CallbackRequest, CallbackResponse, Transport, redact,
 };
@@ -183,13 +183,13 @@ impl WebhookSink {
         Ok(self.attempts.judge(&answer, lines, fastrand::u64(..)))
     }
 
-    /// Delivers lines as one message. Halves it as long as the receiver refuses it, down to the lines at fault.
-    async fn deliver(
-        &mut self,
-        source: &str,
-        lines: Vec<MessageLine>,
-        refused: &mut Vec<RefusedItem>,
-    ) -> Result<(), SinkError> {
+    /// Delivers lines as one message. Halves it as long as the receiver refuses it, down to the line at fault.
+    ///
+    /// # Errors
+    ///
+    /// The first line that is refused, as an item: it is set aside before the next message is sent, or a crash in between,
+    /// and a receiver that fails meanwhile, would have it tried all over again.
+    async fn deliver(&mut self, source: &str, lines: Vec<MessageLine>) -> Result<(), SinkError> {
         let mut waiting = vec![lines];
         while let Some(mut lines) = waiting.pop() {
             let message = Message::new(source, &lines);
@@ -201,7 +201,7 @@ impl WebhookSink {
                     }
                 }
                 Verdict::Refused(reason) if lines.len() == 1 => {
-                    refused.push(RefusedItem { index: lines[0].index, message: reason });
+                    return Err(SinkError::item(lines[0].index, reason));
                 }
                 Verdict::Refused(_) => {
                     let second = lines.split_off(lines.len() / 2);
@@ -222,9 +222,10 @@ impl WebhookSink {
         let shown = &self.to;
         // With the time before a restart, or a server that is restarted each day would never give up.
         if self.failing_before.saturating_add(since.elapsed()) >= self.to.options.give_up {
-            let hours = self.to.options.give_up.as_secs() / 3600;
+            let time =
+                jiff::SignedDuration::try_from(self.to.options.give_up).unwrap_or(jiff::SignedDuration::MAX);
             return SinkError::refused(format!(
-                "gave up on {shown} after {hours} hours, because {reason}; nothing is lost"
+                "gave up on {shown} after {time:#}, because {reason}; nothing is lost"
             ));
         }
         SinkError::Unavailable {
@@ -255,13 +256,8 @@ impl Sink for WebhookSink {
             }
             None => true,
         });
-        let mut refused = Vec::new();
         for message in divide(lines, self.to.options.batch, self.to.options.batch_bytes) {
-            self.deliver(&batch.source, message, &mut refused).await?;
-            if !refused.is_empty() {
-                // Set aside before the next message is sent: a crash in between must not lose them.
-                return Err(SinkError::Items(refused));
-            }
+            self.deliver(&batch.source, message).await?;
         }
         self.delivered.clear();
         Ok(())
