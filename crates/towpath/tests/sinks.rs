@@ -433,3 +433,31 @@ fn a_sink_copies_feeds_that_come_with_a_log() {
     wait_for_items(&receiver, &["a"]);
     assert_eq!(server.stop(), Some(0));
 }
+
+/// What came before the sink is left out, and nothing of feeds that are made after it.
+#[test]
+fn a_sink_from_now_on_has_all_of_later_feeds() {
+    let (receiver, _) = answering(204);
+    let sink = webhook("copy", &receiver.url("/hook")) + "from = \"now\"\n";
+    let create = FEED.replace("[server]\n", "[server]\ncreate_feeds = true\n");
+    let folder = TestFolder::new(&create);
+    let server = folder.serve();
+    publish(&server, "before");
+    folder.write("towpath.toml", (create + &sink).as_bytes());
+    assert!(folder.run(&["reload"]).status.success());
+    wait_until("the sink runs", || self::sink(&server, "copy")["state"] == "running");
+    let put = |feed: &str, id: &str| {
+        assert_eq!(server.ask("PUT", &format!("/feeds/{feed}/items/{id}"), &[], b"x").status, 201);
+    };
+    put("news-made", "first");
+    wait_for_items(&receiver, &["first"]);
+    order(&server, "copy", "pause");
+    wait_until("the sink is paused", || self::sink(&server, "copy")["state"] == "paused");
+    put("news-later", "second");
+    put("news", "third");
+    order(&server, "copy", "resume");
+    wait_until("both are delivered", || delivered(&receiver).len() == 3);
+    let mut later = delivered(&receiver).split_off(1);
+    later.sort_unstable();
+    assert_eq!(later, ["second", "third"]);
+}

@@ -43,6 +43,9 @@ pub struct SinkOutage {
     pub message: String,
     /// Time of the first failure in a row.
     pub since: Timestamp,
+    /// True if the destination takes nothing; false if the source, or the server itself, is in the way.
+    #[serde(default)]
+    pub of_destination: bool,
     /// Failed attempts in a row.
     pub attempts: u32,
     /// Time of the next attempt, if there is one.
@@ -81,6 +84,9 @@ pub struct SinkRecord {
     pub dead_letter_bytes: u64,
     /// Time of the last batch that was taken.
     pub last_delivery: Option<Timestamp>,
+    /// True once all feeds that were there at the first start are known to the destination: later ones are new to it.
+    #[serde(default)]
+    pub has_begun: bool,
     /// Number of the last order to send dead letters again that was carried out.
     #[serde(default)]
     pub resends: u64,

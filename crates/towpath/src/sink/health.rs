@@ -32,8 +32,13 @@ impl SinkHealth {
         self.is_resending.store(is_resending, Ordering::Relaxed);
     }
 
-    /// Records a failure and the wait after it; logs it unless it is the same as the last one.
+    /// Records a failure of the source or of the server itself, and the wait after it.
     pub(super) fn failed(&self, state: SinkState, message: &str, wait: Option<Duration>) {
+        self.record_failure(state, message, wait, false);
+    }
+
+    /// Records a failure and the wait after it; logs it unless it is the same as the last one.
+    fn record_failure(&self, state: SinkState, message: &str, wait: Option<Duration>, of_destination: bool) {
         let message = redact::text(message);
         let name = &self.sink.config.name;
         let now = wall_clock::now();
@@ -43,12 +48,14 @@ impl SinkHealth {
             if !same {
                 tracing::warn!(sink = %name, error = message, "cannot deliver");
             }
-            // The begin of the outage stays, whatever its errors say: alerts and the giving up count from it.
-            let (since, attempts) =
-                record.error.take().map_or((now, 0), |error| (error.since, error.attempts));
+            // The begin of the outage stays, whatever its errors say: alerts and the giving up count from it. A destination
+            // is not given up for the time in which its source was away.
+            let before = record.error.take().filter(|error| error.of_destination || !of_destination);
+            let (since, attempts) = before.as_ref().map_or((now, 0), |error| (error.since, error.attempts));
+            let of_destination = of_destination || before.is_some_and(|error| error.of_destination);
             let next = wait.and_then(|wait| now.checked_add(wait).ok());
             let attempts = attempts.saturating_add(1);
-            record.error = Some(SinkOutage { message, since, attempts, next });
+            record.error = Some(SinkOutage { message, since, of_destination, attempts, next });
             record.state = state;
         });
     }
@@ -110,11 +117,15 @@ impl SinkObserver for SinkHealth {
         let name = &self.sink.config.name;
         match notice {
             SinkNotice::Unavailable { message, wait } => {
-                self.failed(SinkState::Waiting, &message, Some(wait));
+                self.record_failure(SinkState::Waiting, &message, Some(wait), true);
             }
             SinkNotice::Available => self.works(|_| {}),
-            SinkNotice::SetAside { .. } => {
-                tracing::warn!(sink = %name, reason = redact::text(&notice.to_string()), "an item was kept aside");
+            SinkNotice::SetAside { feed, id, reason, .. } => {
+                let reason = redact::text(&reason);
+                tracing::warn!(
+                    sink = %name, %feed, item = id, reason,
+                    "the destination refuses an item, which is kept here: see `towpath sink letters {name}`"
+                );
             }
         }
     }

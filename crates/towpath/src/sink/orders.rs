@@ -1,14 +1,11 @@
 //! Orders of operators: pause, resume, and sending dead letters again. They are stored, so they outlast a restart and reach
 //! the node that runs the sink.
 
-use towpath_store::{Precondition, Table, WriteError};
+use towpath_store::{Precondition, Table};
 
 use crate::engine::sinks::{SinkControl, SinkEntry};
 use crate::engine::{Engine, json_record};
 use crate::store_error::StoreError;
-
-/// Attempts of a write that races with others.
-const TRIES: usize = 20;
 
 /// An order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,27 +53,11 @@ async fn change(
     conditions: Vec<Precondition>,
     edit: impl Fn(&mut SinkControl) -> bool,
 ) -> Result<(), StoreError> {
-    let key = sink.control_key();
-    for _ in 0..TRIES {
-        let stored = engine.store.get(Table::Chains, &key).await?;
-        let control = stored.as_ref().map(|value| json_record::parse(&key, value)).transpose()?;
-        let mut control = control.unwrap_or_default();
-        if !edit(&mut control) {
-            return Ok(());
-        }
-        // Without it, one of two orders that are placed at a time would be lost.
-        let as_read = Precondition { table: Table::Chains, key: key.clone(), value: stored };
-        let conditions = conditions.iter().cloned().chain([as_read]).collect();
-        match engine.store.write(vec![json_record::put(key.clone(), &control)], conditions).await {
-            Ok(()) => {
-                sink.wake();
-                return Ok(());
-            }
-            Err(WriteError::Precondition { key: changed, .. }) if changed == key => {}
-            Err(e) => return Err(e.into()),
-        }
+    let (store, key) = (engine.store.as_ref(), sink.control_key());
+    if json_record::change(store, Table::Chains, &key, &conditions, edit).await? {
+        sink.wake();
     }
-    Err(StoreError::Contended("others keep placing orders for this sink"))
+    Ok(())
 }
 
 /// Places an order. Placing it twice changes nothing more.

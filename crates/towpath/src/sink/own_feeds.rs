@@ -113,6 +113,7 @@ impl OwnFeeds {
                 // A sink that has nothing to deliver works, although no batch says so.
                 self.opener.flush().await?;
                 self.health.caught_up();
+                self.sink.update(|record| record.has_begun = true);
                 has_caught_up = true;
             }
             tokio::select! {
@@ -159,9 +160,13 @@ impl OwnFeeds {
         let head = self.engine.store.head(feed).await.map_err(StoreError::from)?.seq;
         // The destination keeps the position, with the changes in one transaction where it has those.
         let Some(kept) = self.opener.open(source).await? else {
-            if self.sink.config.from == SinkStart::Beginning {
+            let record = self.sink.record();
+            // A feed that was made after the sink has nothing from before it.
+            let is_new = record.has_begun && !record.positions.contains_key(feed.as_str());
+            if self.sink.config.from == SinkStart::Beginning || is_new {
                 return Ok(SentPosition::default());
             }
+            self.health.record_position(feed, head);
             let head = SentPosition { seq: head, horizon: 0 };
             // Kept at once: what is published before the first batch is not to be left out after a restart.
             self.opener.write(source, Vec::new(), Some(self.checkpoint(feed, head))).await?;

@@ -204,7 +204,8 @@ impl SinkTask {
 
     async fn open(&self, lease: &Lease, ending: Stop) -> Result<(SinkQueue, SinkHealth), String> {
         // By the wall clock: the process that it failed in first may have been another one.
-        let since = self.sink.record().error.map(|error| self.engine.now().duration_since(error.since));
+        let outage = self.sink.record().error.filter(|error| error.of_destination);
+        let since = outage.map(|error| self.engine.now().duration_since(error.since));
         // A webhook that has failed for days is given up after them, also over restarts.
         let failing_for = since.and_then(|time| Duration::try_from(time).ok()).unwrap_or_default();
         let inner = destination::open(&self.engine.config, &self.sink.config, failing_for, &self.fetcher)?;
