@@ -283,6 +283,11 @@ impl FeedConfig {
         }
     }
 
+    /// Configuration of a log that no configuration names any more, and that was private when one did.
+    pub fn unnamed_private(id: FeedId) -> Self {
+        Self { visibility: Some(FeedVisibility::Private), ..Self::unnamed(id) }
+    }
+
     /// Replaces the default of `ttl`: readers must not poll less often than the source is polled.
     pub(super) fn resolve_ttl(&mut self) {
         if self.ttl == default_ttl() {

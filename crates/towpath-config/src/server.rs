@@ -96,7 +96,8 @@ pub struct ServerConfig {
     pub publish_origins: Vec<String>,
     /// Limits of expensive requests per client.
     pub rate_limit: RateLimitConfig,
-    /// Lets publishing create feeds that the file does not name. True without a file.
+    /// Lets publishing create feeds that the file does not name. True without a file. Logs whose feeds left the file are
+    /// served too; one that was private stays so, for tokens that may read all feeds.
     pub create_feeds: bool,
     /// Maximum number of feeds that are made over HTTP (`PUT /feeds/{feed}`); 0 forbids it.
     pub http_feeds: usize,

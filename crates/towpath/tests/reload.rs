@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::callback::CallbackServer;
 use crate::common::waiting::{PollClient, metric, publish, put, until, waiters};
-use crate::common::{TestFolder, stderr, stdout, wait_until};
+use crate::common::{TestFolder, TestServer, stderr, stdout, wait_until};
 
 /// Reloads a configuration that needs no restart. Returns the message.
 fn reload(dir: &TestFolder, config: &str) -> String {
@@ -153,6 +153,59 @@ fn feeds_that_publishing_creates() {
     assert_eq!(server.ask("DELETE", "/feeds/made?reason=over", &[], b"").status, 200);
     reload(&dir, &with("create_feeds = true"));
     assert_eq!((read("made").status, publish("made")), (410, 410));
+}
+
+/// What was written to a private feed is not shown to strangers because the file does not name it any more.
+#[test]
+fn a_private_feed_that_leaves_the_file_stays_private() {
+    let tokens = "create_feeds = true\ntokens = ['t0ken']";
+    let named = format!("{}[[feed]]\nid = 'secret'\nvisibility = 'private'\n", with(tokens));
+    let dir = TestFolder::new(&named);
+    let server = dir.serve();
+    let token = ("Authorization", "Bearer t0ken");
+    assert_eq!(server.ask("PUT", "/feeds/secret/items/a", &[token], b"x").status, 201);
+    let read = |server: &TestServer| {
+        [&[][..], &[token]].map(|headers| server.ask("GET", "/feeds/secret/items/a", headers, b"").status)
+    };
+    assert_eq!(read(&server), [401, 200]);
+    let message = reload(&dir, &with(tokens));
+    assert!(message.contains("1 changed (secret)"), "{message}");
+    assert_eq!(read(&server), [401, 200]);
+    drop(server);
+    let server = dir.serve();
+    assert_eq!(read(&server), [401, 200]);
+    // Gone, and back because publishing creates feeds again.
+    reload(&dir, &with("tokens = ['t0ken']"));
+    assert_eq!(server.ask("GET", "/feeds/secret/items/a", &[], b"").status, 404);
+    reload(&dir, &with(tokens));
+    assert_eq!(read(&server), [401, 200]);
+}
+
+/// The source of a feed that leaves the file is polled no more, also where its log is served on.
+#[test]
+fn a_source_that_leaves_the_file_is_polled_no_more() {
+    let source = "[[feed]]\nid = 'polled'\n[feed.source]\nurl = 'source.xml'\nevery = 1\n";
+    let named = format!("{}{source}", with("create_feeds = true"));
+    let dir = TestFolder::new(&named);
+    let document = |id: &str| {
+        format!("<rss version='2.0'><channel><title>t</title><item><guid>{id}</guid></item></channel></rss>")
+    };
+    dir.write("source.xml", document("a").as_bytes());
+    let server = dir.serve();
+    wait_until("the source is polled", || server.get("/feeds/polled/items/a").status == 200);
+    let message = reload(&dir, &with("create_feeds = true"));
+    assert!(message.contains("1 changed (polled)"), "{message}");
+    dir.write("source.xml", document("b").as_bytes());
+    // Another source of the same interval shows that the time for a poll has passed.
+    let other = source.replace("'polled'", "'other'");
+    reload(&dir, &format!("{}{other}", with("create_feeds = true")));
+    wait_until("another source is polled", || server.get("/feeds/other/items/b").status == 200);
+    dir.write("source.xml", document("c").as_bytes());
+    wait_until("it is polled again", || server.get("/feeds/other/items/c").status == 200);
+    assert_eq!(
+        [200, 404, 404],
+        ["a", "b", "c"].map(|id| server.get(&format!("/feeds/polled/items/{id}")).status)
+    );
 }
 
 #[test]

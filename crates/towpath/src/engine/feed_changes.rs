@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tokio::sync::OwnedMutexGuard;
 use towpath_proto::FeedId;
 use towpath_store::{FeedSummary, ReadError};
 
@@ -34,6 +35,8 @@ pub struct FeedPlan {
     private: Vec<FeedId>,
     /// Publishing creates feeds, so every log is served.
     may_create: bool,
+    /// Held until the plan is applied: a feed that was made meanwhile would be taken for a removed one.
+    lock: OwnedMutexGuard<()>,
 }
 
 impl FeedPlan {
@@ -43,12 +46,21 @@ impl FeedPlan {
     }
 
     /// Adds feeds for the logs that no feed of the plan has.
-    fn add_unnamed(&mut self, logs: HashMap<FeedId, FeedSummary>, is_deleted: impl Fn(&FeedId) -> bool) {
+    fn add_unnamed(
+        &mut self,
+        logs: HashMap<FeedId, FeedSummary>,
+        private: &HashSet<FeedId>,
+        is_deleted: impl Fn(&FeedId) -> bool,
+    ) {
         let planned: HashSet<&FeedId> = self.feeds.iter().map(|(id, _)| id).collect();
         let is_unnamed = |(id, _): &(FeedId, FeedSummary)| !planned.contains(id) && !is_deleted(id);
         let unnamed: Vec<_> = logs.into_iter().filter(is_unnamed).collect();
         for (id, log) in unnamed {
-            self.feeds.push((id.clone(), added(&Arc::new(FeedConfig::unnamed(id.clone())), Some(&log))));
+            let config = private_feeds::unnamed(&id, private.contains(&id));
+            if !config.is_public() {
+                self.private.push(id.clone());
+            }
+            self.feeds.push((id.clone(), added(&Arc::new(config), Some(&log))));
             self.changes.added.push(id);
         }
         self.changes.added.sort_unstable();
@@ -57,6 +69,7 @@ impl FeedPlan {
 
 impl Engine {
     /// Compares the feeds with those of a configuration. Nothing changes yet, except that names of private feeds are kept.
+    /// Until the plan is applied or dropped, no feed is made, changed or removed otherwise.
     ///
     /// # Errors
     ///
@@ -64,7 +77,8 @@ impl Engine {
     pub async fn plan_feeds(&self, config: &Config) -> Result<FeedPlan, StoreError> {
         let may_create = config.server.create_feeds;
         let (changes, feeds, private) = Default::default();
-        let mut plan = FeedPlan { changes, feeds, private, may_create };
+        let lock = self.changing_feeds().await;
+        let mut plan = FeedPlan { changes, feeds, private, may_create, lock };
         // Read at most once, and only if a feed is new: it walks over every log.
         let mut logs = None;
         for new in &config.feeds {
@@ -97,16 +111,21 @@ impl Engine {
         let stored = StoredFeeds::load(self.store.as_ref()).await?;
         for stored in stored.feeds.iter().filter(|stored| !named.contains(stored.id())) {
             share_thread().await;
-            let feed = match self.feed(stored.id().as_str()).filter(|known| known.config == *stored) {
-                Some(known) => known,
+            let feed = match self.feed(stored.id().as_str()) {
+                // One that left the file has the settings that were made over HTTP.
+                Some(known) => changed(&known, stored, &mut plan.changes),
                 None => {
                     let logs = match &mut logs {
                         Some(logs) => logs,
                         None => logs.insert(self.logs().await?),
                     };
+                    plan.changes.added.push(stored.id().clone());
                     added(stored, logs.get(stored.id()))
                 }
             };
+            if !feed.config.is_public() {
+                plan.private.push(stored.id().clone());
+            }
             plan.feeds.push((stored.id().clone(), feed));
         }
         if may_create && !self.server.load().create_feeds {
@@ -114,7 +133,8 @@ impl Engine {
                 Some(logs) => logs,
                 None => self.logs().await?,
             };
-            plan.add_unnamed(logs, |id| stored.removed.contains_key(id));
+            let private = private_feeds::load(self.store.as_ref()).await?;
+            plan.add_unnamed(logs, &private, |id| stored.removed.contains_key(id));
         }
         // Before any of them can be removed.
         private_feeds::update(self.store.as_ref(), plan.configs()).await?;
@@ -127,14 +147,18 @@ impl Engine {
 
     /// Makes a plan's changes visible, all at once.
     pub fn apply_feeds(&self, plan: FeedPlan) -> FeedChanges {
-        let FeedPlan { mut changes, feeds: planned, private, may_create } = plan;
+        let FeedPlan { mut changes, feeds: planned, private, may_create, lock: _lock } = plan;
         // Before the feeds are: no document of a private feed may be cached as a public one's.
         self.sup_links.add_private(private);
         let mut planned: HashMap<FeedId, Arc<Feed>> = planned.into_iter().collect();
         let mut removed = Vec::new();
         self.feeds.replace(|feeds| {
             for (id, feed) in feeds {
-                if planned.contains_key(id) {
+                if let Some(new) = planned.get_mut(id) {
+                    // Publishing has created it since the plan, and its log has begun.
+                    if !Arc::ptr_eq(&new.head, &feed.head) {
+                        *new = feed.with_config(new.config.clone());
+                    }
                     continue;
                 }
                 if feed.is_filter() {
@@ -142,9 +166,12 @@ impl Engine {
                     planned.insert(id.clone(), feed.clone());
                 } else if may_create {
                     // The log is there, and any log is served: with the settings of a feed that is not named.
-                    let unnamed = FeedConfig::unnamed(id.clone());
-                    let feed =
-                        if *feed.config == unnamed { feed.clone() } else { feed.with_config(unnamed.into()) };
+                    let unnamed = private_feeds::unnamed(id, !feed.config.is_public());
+                    let is_unnamed = *feed.config == unnamed;
+                    if !is_unnamed {
+                        changes.changed.push(id.clone());
+                    }
+                    let feed = if is_unnamed { feed.clone() } else { feed.with_config(unnamed.into()) };
                     planned.insert(id.clone(), feed);
                 } else {
                     changes.removed.push(id.clone());
@@ -156,6 +183,7 @@ impl Engine {
             self.removed.write().extend(removed.iter().map(note));
             planned
         });
+        changes.changed.sort_unstable();
         changes.removed.sort_unstable();
         changes.left.sort_unstable();
         let mut all_removed = self.removed.write();
@@ -254,6 +282,7 @@ pub(super) fn added(config: &Arc<FeedConfig>, log: Option<&FeedSummary>) -> Arc<
     if let Some(log) = log {
         feed.head.store(log.head.seq, Ordering::Release);
         feed.set_last_append(log.appended, log.head.modified);
+        feed.set_live(log.head.live);
         feed.set_horizon(log.head.horizon);
     }
     Arc::new(feed)

@@ -1,6 +1,7 @@
 //! Names of private feeds, which are kept longer than their configuration.
 //!
-//! A feed that was removed answers as gone. For a private feed that would tell its name to strangers.
+//! A feed that was removed answers as gone. For a private feed that would tell its name to strangers. Where publishing creates
+//! feeds, its log is served on, to those who may read all feeds.
 
 use std::collections::HashSet;
 
@@ -49,7 +50,17 @@ pub(super) async fn update<'a>(
     Ok(private)
 }
 
-async fn load(store: &dyn Store) -> Result<HashSet<FeedId>, StoreError> {
+/// Makes the configuration of a log that nothing names. One that was private stays so: those who wrote to it relied on that.
+pub(super) fn unnamed(id: &FeedId, was_private: bool) -> FeedConfig {
+    if was_private { FeedConfig::unnamed_private(id.clone()) } else { FeedConfig::unnamed(id.clone()) }
+}
+
+/// Returns the names of all feeds that were private when they were last configured.
+///
+/// # Errors
+///
+/// A store that cannot be read.
+pub(super) async fn load(store: &dyn Store) -> Result<HashSet<FeedId>, StoreError> {
     let mut private = HashSet::new();
     let mut scan = TableScan::new(store, Table::Sources, PREFIX);
     while let Some(page) = scan.next().await? {

@@ -253,7 +253,8 @@ impl Engine {
         let may_create = self.server.load().create_feeds
             && !self.removed.read().get(id).is_some_and(|removed| removed.is_deleted)
             && !self.extensions.get::<WrittenFeeds>().is_some_and(|written| written.contains(id));
-        may_create.then(|| Arc::new(Feed::new(FeedConfig::unnamed(id.clone()))))
+        let was_private = || self.removed.read().get(id).is_some_and(|removed| !removed.is_public);
+        may_create.then(|| Arc::new(Feed::new(private_feeds::unnamed(id, was_private()))))
     }
 
     /// Returns the number of feeds.
@@ -363,7 +364,7 @@ async fn load_feeds(
     feeds.reserve(heads.len());
     for FeedSummary { feed: id, head, appended } in &heads {
         warn_of_future(id, head.modified);
-        let new = || Arc::new(Feed::new(FeedConfig::unnamed(id.clone())));
+        let new = || Arc::new(Feed::new(private_feeds::unnamed(id, private.contains(id))));
         let feed = feeds.entry(id.clone()).or_insert_with(new);
         feed.head.store(head.seq, Ordering::Release);
         feed.set_last_append(*appended, head.modified);

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 use towpath_proto::FeedId;
-use towpath_store::{Table, TableWrite};
+use towpath_store::Table;
 
-use crate::engine::{Engine, Feed};
+use crate::engine::{Engine, Feed, json_record};
 use crate::store_error::StoreError;
 
 /// Requests that wait for a schedule which is busy. One that misses some reads all.
@@ -72,11 +72,21 @@ impl SourceControl {
         None
     }
 
-    /// Stores what is asked of a feed's source, and tells the schedule.
-    pub(crate) async fn save(&self, engine: &Engine, feed: &Feed) -> Result<(), StoreError> {
-        let value = serde_json::to_vec(self).map_err(|e| StoreError::Encode(e.to_string()))?;
-        let write = TableWrite { table: Table::Sources, key: key(feed.id()), value: Some(value.into()) };
-        engine.store.write(vec![write], Vec::new()).await?;
+    /// Changes what is asked of a feed's source, and tells the schedule.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the row cannot be read or written, or others change it at each try.
+    pub(crate) async fn change(
+        engine: &Engine,
+        feed: &Feed,
+        edit: impl Fn(&mut Self),
+    ) -> Result<(), StoreError> {
+        let edit = |control: &mut Self| {
+            edit(control);
+            true
+        };
+        json_record::change(engine.store.as_ref(), Table::Sources, &key(feed.id()), &[], edit).await?;
         // On a shared store the hook announces it, here as on every other node.
         if !engine.is_shared() {
             announce(engine, feed.id().clone());

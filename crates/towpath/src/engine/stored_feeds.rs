@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use towpath_proto::FeedId;
 use towpath_store::Table;
 
@@ -24,9 +24,30 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Held while feeds are made, changed or removed.
 #[derive(Default)]
-struct FeedsLock(Mutex<()>);
+struct FeedsLock(Arc<Mutex<()>>);
 
 impl Engine {
+    /// Waits until nothing else makes, changes or removes feeds, and keeps it so while the guard is held.
+    pub(super) async fn changing_feeds(&self) -> OwnedMutexGuard<()> {
+        let lock = self.extensions.get_or_insert_with(FeedsLock::default);
+        lock.0.clone().lock_owned().await
+    }
+
+    /// Reads the head of a feed that was added: an append since its head was read found no feed to tell.
+    ///
+    /// # Errors
+    ///
+    /// A store that cannot be read.
+    pub(crate) async fn refresh_head(&self, feed: &Feed) -> Result<(), StoreError> {
+        let head = self.store.head(feed.id()).await?;
+        if feed.head.fetch_max(head.seq, Ordering::AcqRel) < head.seq {
+            feed.set_last_append(self.now(), head.modified);
+            feed.set_live(head.live);
+            self.announce_feed_change();
+        }
+        Ok(())
+    }
+
     /// Makes a feed, or changes one that was made so or by publishing. Returns true for a new one.
     ///
     /// # Errors
@@ -38,8 +59,7 @@ impl Engine {
         keys: Map<String, Value>,
         by: &str,
     ) -> Result<bool, RouteError> {
-        let lock = self.extensions.get_or_insert_with(FeedsLock::default);
-        let _changing = lock.0.lock().await;
+        let _changing = self.changing_feeds().await;
         let config = FeedConfig::from_json(id, &keys).map(Arc::new).map_err(RouteError::bad_request)?;
         if config.log.is_bounded() && self.is_shared() {
             return Err(RouteError::bad_request(NOT_IN_A_CLUSTER));
@@ -96,8 +116,7 @@ impl Engine {
         reason: Option<String>,
         by: &str,
     ) -> Result<(), RouteError> {
-        let lock = self.extensions.get_or_insert_with(FeedsLock::default);
-        let _changing = lock.0.lock().await;
+        let _changing = self.changing_feeds().await;
         let known = self.feed(id.as_str()).ok_or_else(|| super::request::no_feed(self, id.as_str()))?;
         if known.config.origin == FeedOrigin::File {
             return Err(RouteError::conflict(format!(
@@ -182,8 +201,7 @@ pub(crate) async fn run(engine: Arc<Engine>, stop: Stop) {
 }
 
 async fn take_over_all(engine: &Engine) -> Result<(), StoreError> {
-    let lock = engine.extensions.get_or_insert_with(FeedsLock::default);
-    let _changing = lock.0.lock().await;
+    let _changing = engine.changing_feeds().await;
     let stored = StoredFeeds::load(engine.store.as_ref()).await?;
     for config in &stored.feeds {
         take_over(engine, config).await?;
@@ -197,8 +215,7 @@ async fn take_over_all(engine: &Engine) -> Result<(), StoreError> {
 async fn take_over_written(engine: &Engine) -> Result<(), StoreError> {
     let written = written(engine);
     for (id, number) in written.all() {
-        let lock = engine.extensions.get_or_insert_with(FeedsLock::default);
-        let _changing = lock.0.lock().await;
+        let _changing = engine.changing_feeds().await;
         let record: Option<FeedRecord> = json_record::load(engine.store.as_ref(), &key(&id)).await?;
         match record.as_ref().map(|record| (record, record.config(&id))) {
             Some((_, Ok(Some(config)))) => take_over(engine, &config).await?,
@@ -223,14 +240,7 @@ async fn take_over(engine: &Engine, config: &Arc<FeedConfig>) -> Result<(), Stor
         _ => engine.feed_on_log(config).await?,
     };
     engine.show_feed(feed.clone());
-    // An append between the read of the head and the line above found no feed to tell.
-    let head = engine.store.head(config.id()).await?;
-    if feed.head.fetch_max(head.seq, Ordering::AcqRel) < head.seq {
-        feed.set_last_append(engine.now(), head.modified);
-        feed.set_live(head.live);
-        engine.announce_feed_change();
-    }
-    Ok(())
+    engine.refresh_head(&feed).await
 }
 
 fn take_over_removal(engine: &Engine, id: &FeedId, removed: RemovedFeed) {
@@ -245,6 +255,19 @@ fn take_over_removal(engine: &Engine, id: &FeedId, removed: RemovedFeed) {
 mod tests {
     use super::*;
     use crate::protocols::failing_store;
+
+    /// A feed that is made between a reload's plan and its end is in no plan, and is no removed feed.
+    #[tokio::test]
+    async fn feeds_are_made_before_or_after_a_reload() {
+        let (engine, _store) = failing_store::engine("").await;
+        let plan = engine.plan_feeds(&engine.config).await.unwrap();
+        let id = FeedId::new("made").unwrap();
+        let mut making = std::pin::pin!(engine.put_feed(&id, Map::new(), "a test"));
+        tokio::time::timeout(Duration::from_millis(100), &mut making).await.unwrap_err();
+        engine.apply_feeds(plan);
+        assert!(making.await.unwrap());
+        assert!(engine.feed("made").is_some());
+    }
 
     /// The sync of a feed's record fails, and the record is there once the store is open again.
     #[tokio::test]

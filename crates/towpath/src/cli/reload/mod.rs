@@ -113,6 +113,11 @@ impl Reloader {
         })?;
         // From here on nothing fails.
         let reloaded = self.apply_apart(PreparedReload { new, plan, tls, alerts }).await?;
+        for feed in reloaded.feeds.added.iter().filter_map(|id| self.engine.feed(id.as_str())) {
+            if let Err(e) = self.engine.refresh_head(&feed).await {
+                tracing::error!(feed = %feed.id(), error = %e, "cannot read the end of the log; the next change shows it");
+            }
+        }
         for change in &reloaded.left {
             tracing::warn!(change, "this needs a restart");
         }
