@@ -1,11 +1,14 @@
 //! Sources over HTTP, from servers that are correct, faulty, slow or endless.
 
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
-use crate::common::{TestFolder, TestServer, stdout};
+use crate::common::web_session::Session;
+use crate::common::{TestFolder, TestServer, stdout, wait_until};
 use crate::raw_server::{RawServer, ReceivedRequest, ScriptStep, answer, redirect, send};
 
 /// RSS feed with one item.
@@ -17,7 +20,7 @@ fn rss(id: &str, title: &str) -> String {
 
 /// Scripted server, on a runtime of its own.
 fn raw(script: impl Fn(&ReceivedRequest) -> Vec<ScriptStep> + Send + Sync + 'static) -> (Runtime, RawServer) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let server = runtime.block_on(RawServer::start(script));
     (runtime, server)
 }
@@ -546,4 +549,69 @@ fn a_source_that_is_gone_is_not_polled_any_more() {
     // On demand it is asked for again.
     assert!(pass(&gone).contains("GONE: "));
     assert_eq!(origin.asked().len(), 2);
+}
+
+/// Server whose answer to the first request waits until the gate is open. The later ones have another document.
+fn gated(first: String, later: String) -> (Runtime, RawServer, Arc<AtomicBool>) {
+    let gate = Arc::new(AtomicBool::new(false));
+    let (open, is_first) = (gate.clone(), AtomicBool::new(true));
+    let (runtime, origin) = raw(move |_| {
+        if !is_first.swap(false, Ordering::SeqCst) {
+            return answer("200 OK", "", later.clone());
+        }
+        let gate = open.clone();
+        // The server answers others meanwhile.
+        let wait = move || {
+            tokio::task::block_in_place(|| {
+                for _ in 0..12_000 {
+                    if gate.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+        };
+        [vec![ScriptStep::Do(Arc::new(wait))], answer("200 OK", "", first.clone())].concat()
+    });
+    (runtime, origin, gate)
+}
+
+/// What a poll that runs reads may be older than what its operator has just mended.
+#[test]
+fn a_poll_that_is_asked_for_during_another_comes_after_it() {
+    let (_runtime, origin, gate) = gated(rss("1", "Old"), rss("1", "Mended"));
+    let url = origin.url("/feed");
+    let dir = TestFolder::new(&format!(
+        "[server]\ntokens = [\"t0ken\"]\n[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"{url}\"\nevery = \"1h\"\n"
+    ));
+    let server = dir.serve();
+    wait_until("the first poll has begun", || origin.asked().len() == 1);
+    assert_eq!(Session::begin(&server).send("/feeds/aa/poll", "").status, 303);
+    gate.store(true, Ordering::SeqCst);
+    wait_until("it is polled again", || {
+        server.get("/feeds/aa/items/1").status == 200 && title(&server, "1") == "Mended"
+    });
+}
+
+/// A poll with the settings before a reload must not write over what those after it give.
+#[test]
+fn a_reload_ends_polls_with_earlier_settings() {
+    let (_runtime, origin, gate) = gated(rss("old", "Old"), rss("new", "New"));
+    let config = |path: &str| {
+        let url = origin.url(path);
+        format!("[[feed]]\nid = \"aa\"\n[feed.source]\nurl = \"{url}\"\nevery = \"1h\"\ncomplete = true\n")
+    };
+    let dir = TestFolder::new(&config("/old"));
+    let server = dir.serve();
+    wait_until("the first poll has begun", || origin.asked().len() == 1);
+    dir.write("towpath.toml", config("/new").as_bytes());
+    assert!(stdout(&dir.run(&["reload"])).contains("1 changed"));
+    wait_until("the new source is read", || server.get("/feeds/aa/items/new").status == 200);
+    gate.store(true, Ordering::SeqCst);
+    // Later than the answer of the old one.
+    dir.write("towpath.toml", config("/newer").as_bytes());
+    dir.run(&["reload"]);
+    wait_until("the newer source is read", || origin.asked().len() == 3);
+    let lines = server.get("/feeds/aa/items?timeout=0&as=line").text();
+    assert_eq!((lines.lines().count(), lines.contains("\"new\"")), (1, true), "{lines}");
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use jiff::Timestamp;
-use tokio::task::{self, JoinSet};
+use tokio::task::{self, AbortHandle, JoinSet};
 use tokio::time::Instant;
 use towpath_client::{Fetcher, redact};
 use towpath_proto::FeedId;
@@ -53,26 +53,32 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
     due.refresh(engine, shard).await;
     // A set, so that the polls end with the role: a node without it must not append.
     let mut polls: JoinSet<Option<NextPoll>> = JoinSet::new();
-    let mut running: HashMap<task::Id, Arc<Feed>> = HashMap::new();
+    let mut running: HashMap<task::Id, RunningPoll> = HashMap::new();
     loop {
         let next = due.next();
         tokio::select! {
             () = stopped(&stop) => break,
-            _ = changes.changed() => due.refresh(engine, shard).await,
+            _ = changes.changed() => {
+                due.refresh(engine, shard).await;
+                // What a poll with earlier settings reads must not come after what the new ones give.
+                running.values().filter(|poll| !due.is_current(&poll.feed)).for_each(|poll| poll.task.abort());
+            }
             Some(done) = polls.join_next_with_id(), if !polls.is_empty() => {
                 // After a panic the source is still polled again.
                 let (id, next) = done.unwrap_or_else(|e| {
-                    tracing::error!(error = %e, "a poll panicked");
+                    if e.is_panic() {
+                        tracing::error!(error = %e, "a poll panicked");
+                    }
                     (e.id(), None)
                 });
-                if let Some(feed) = running.remove(&id) {
-                    schedule_next(engine, &feed, next, &mut deliveries, &mut due).await;
+                if let Some(ended) = running.remove(&id) {
+                    schedule_next(engine, &ended, next, &mut deliveries, &mut due).await;
                 }
             }
             delivered = deliveries.next() => {
                 let is_new = |feed: &Feed| delivered.as_ref().map_or(is_pushed(feed), |id| id == feed.id());
                 for feed in due.feeds().into_iter().filter(|feed| is_new(feed)) {
-                    let is_running = running.values().any(|running| running.id() == feed.id());
+                    let is_running = running.values().any(|running| running.feed.id() == feed.id());
                     if let Some(at) = deliveries.due(feed.id(), is_running)
                         && !is_paused(engine, &feed, due.time(&feed)).await
                     {
@@ -84,8 +90,8 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
                 // A receiver that missed requests looks at all sources.
                 let is_asked = |feed: &FeedId| asked.as_ref().map_or(true, |asked| asked == feed);
                 for feed in due.feeds().into_iter().filter(|feed| is_asked(feed.id())) {
-                    // A running poll is asked about again when it ends.
-                    if !running.values().any(|running| running.id() == feed.id()) {
+                    // The end of a running poll looks for requests, too.
+                    if !running.values().any(|running| running.feed.id() == feed.id()) {
                         apply_request(engine, &feed, &mut due).await;
                     }
                 }
@@ -93,8 +99,9 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
             // The heap's first entry decides; a new poll result re-evaluates it.
             () = until(next), if next.is_some() => {
                 let Some(feed) = due.take() else { continue };
-                let poll = polls.spawn(one(context.clone(), lease.clone(), feed.clone()).boxed());
-                running.insert(poll.id(), feed);
+                let begun = Timestamp::now();
+                let task = polls.spawn(one(context.clone(), lease.clone(), feed.clone()).boxed());
+                running.insert(task.id(), RunningPoll { feed, begun, task });
             }
         }
     }
@@ -102,6 +109,14 @@ pub async fn run(context: PollContext, shard: Shard, lease: Lease, stop: Stop) {
     polls.shutdown().await;
     let is_here = |name: &str| shard.has(name) && engine.feed(name).is_some_and(|feed| feed.is_polled());
     engine.failures.hand_over(PUBLISH, is_here);
+}
+
+/// A poll that runs.
+struct RunningPoll {
+    feed: Arc<Feed>,
+    /// Time of its beginning.
+    begun: Timestamp,
+    task: AbortHandle,
 }
 
 /// Due times of a shard's sources.
@@ -130,6 +145,11 @@ impl DueSources {
                 self.set(&feed, Instant::now() + wait);
             }
         }
+    }
+
+    /// Returns true if a feed is polled here with these settings.
+    fn is_current(&self, feed: &Arc<Feed>) -> bool {
+        self.sources.get(feed.id()).is_some_and(|(current, _)| Arc::ptr_eq(current, feed))
     }
 
     fn feeds(&self) -> Vec<Arc<Feed>> {
@@ -179,19 +199,24 @@ impl DueSources {
 /// Sets the due time of a source whose poll has ended.
 async fn schedule_next(
     engine: &Engine,
-    feed: &Arc<Feed>,
+    ended: &RunningPoll,
     next: Option<NextPoll>,
     deliveries: &mut Deliveries,
     due: &mut DueSources,
 ) {
+    let feed = &ended.feed;
+    let control = SourceControl::load_or_announce(engine, feed).await;
+    let asked = control.as_ref().and_then(|control| control.poll);
     let wait = match next {
+        // This poll may have read the source as it was before.
+        _ if asked.is_some_and(|asked| asked > ended.begun) => Duration::ZERO,
         Some(NextPoll::Never) => return,
         Some(NextPoll::After(wait)) => wait,
         // The result was not saved. The last saved due time has passed, so the interval limits the polls.
         None => saved_wait(engine, feed).await.max(every(feed)),
     };
     let wait = deliveries.end(feed, wait);
-    if !is_paused(engine, feed, None).await {
+    if control.is_some_and(|control| control.paused.is_none()) {
         due.set(feed, Instant::now() + wait);
     }
 }
@@ -353,7 +378,7 @@ mod tests {
         for (paused, is_due) in [(Some(Timestamp::UNIX_EPOCH), false), (None, true)] {
             let (engine, store) = crate::protocols::failing_store::engine(CONFIG).await;
             let feed = engine.feed("news").unwrap();
-            SourceControl { paused, poll: None }.save(&engine, &feed).await.unwrap();
+            SourceControl::change(&engine, &feed, |control| control.paused = paused).await.unwrap();
             let mut requests = source_control::requests(&engine);
             *store.read_fault.lock() = Some("control/news");
             let mut due = DueSources::default();

@@ -17,13 +17,12 @@ pub(super) async fn request(visit: &Visit, feed: &Arc<Feed>, action: &str) -> Re
     if !feed.config.source.as_ref().is_some_and(|source| source.enabled) {
         return Err(RouteError::conflict(format!("Feed {} has no source that runs", feed.id())));
     }
-    let mut control = SourceControl::load(engine, feed).await?;
-    match action {
+    let edit = |control: &mut SourceControl| match action {
         "poll" => control.poll = Some(visit.now),
         "pause" => control.paused = Some(visit.now),
         _ => control.paused = None,
-    }
-    control.save(engine, feed).await?;
+    };
+    SourceControl::change(engine, feed, edit).await?;
     tracing::info!(feed = %feed.id(), token = %sender, action, "a source was controlled");
     Ok(see_other(&format!("{}/source?done={action}", visit.feed_path(feed))).into())
 }
