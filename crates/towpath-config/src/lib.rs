@@ -42,6 +42,7 @@ mod text;
 mod token;
 mod tree;
 mod trusted_proxies;
+mod unknown_feeds;
 mod variables;
 mod xmpp;
 

@@ -204,7 +204,7 @@ impl<'e> ConfigSource<'e> {
         let keys = tree::keys_at(table, span.start);
         // A message may quote the value, and ends in logs and in bug reports. A field that is missing has no value that could be shown, and its name is ours.
         let is_missing = error.message().starts_with("missing field");
-        let is_secret = !is_missing && keys.iter().any(|key| SECRET_KEYS.contains(&key.as_str()));
+        let is_secret = !is_missing && is_secret(&keys);
         let message = in_plain_words(error.message());
         let message = with_hint(&message, &keys[..keys.len().saturating_sub(1)]);
         let message = if is_secret { unquoted(&message) } else { redact::text(&message) };
@@ -284,6 +284,13 @@ fn unquoted(message: &str) -> String {
         }
     }
     if expected.is_empty() { shown } else { format!("{shown}, expected {expected}") }
+}
+
+/// Returns true if a value is secret, or may have a secret within: it or a table around it is named in [`SECRET_KEYS`].
+fn is_secret(keys: &[String]) -> bool {
+    // The table `[[token]]` has open values too, such as rights.
+    let within = if keys.len() > 1 && keys[0] == "token" { &keys[1..] } else { keys };
+    within.iter().any(|key| SECRET_KEYS.contains(&key.as_str()))
 }
 
 #[cfg(test)]
@@ -406,6 +413,22 @@ mod tests {
         assert!(places.is_sorted(), "in the order of the file: {places:?}");
         places.dedup();
         assert_eq!(places.len(), problems.len(), "each once: {found:#?}");
+    }
+
+    /// Values of tokens are hidden; which rights there are is no secret.
+    #[test]
+    fn open_values_of_tokens_are_shown() {
+        let error = |text: &str| Config::parse(text, Path::new("towpath.toml")).unwrap_err().to_string();
+        let rights = error("[[token]]\nname = 'ci'\ntoken = 'x'\nrights = ['publsh']");
+        assert!(rights.contains("`publsh`; did you mean `publish`?"), "{rights}");
+        for text in [
+            "[[token]]\nname = 'ci'\nrights = ['read']\ntoken = ['hush']",
+            "token = 'hush'",
+            "[token]\ntoken = 7777777",
+        ] {
+            let hidden = error(text);
+            assert!(!hidden.contains("hush") && !hidden.contains("7777777"), "{hidden}");
+        }
     }
 
     #[test]

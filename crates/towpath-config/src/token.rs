@@ -66,9 +66,9 @@ fn all_feeds() -> Vec<FeedPattern> {
 }
 
 impl FeedPattern {
-    /// Returns true if the pattern is the id of one feed.
-    pub fn is_id(&self) -> bool {
-        self.suffix.is_none()
+    /// Returns the id, if the pattern is that of one feed.
+    pub fn as_id(&self) -> Option<&str> {
+        self.suffix.is_none().then_some(self.prefix.as_str())
     }
 
     /// Returns true if the pattern has this feed.

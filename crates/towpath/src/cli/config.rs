@@ -59,7 +59,7 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
                 true => {
                     format!("there is no {DEFAULT_FILE} here: a server runs with the defaults, {feeds}\n")
                 }
-                false => format!("the configuration is valid: {feeds}, {tokens}\n"),
+                false => format!("the configuration is valid: {feeds}, {tokens}\n{}", warnings(config)),
             }
         }
         (OutputFormat::Text, Ok(_)) => return Err(CliError::usage(faults.join("\n"))),
@@ -67,6 +67,13 @@ fn check(args: &CheckArgs) -> Result<Exit, CliError> {
     };
     print_output(text)?;
     Ok(if loaded.is_ok() && faults.is_empty() { Exit::Done } else { Exit::Usage })
+}
+
+/// Returns warnings of what is valid, and probably not meant. Feeds may also be made over HTTP.
+fn warnings(config: &Config) -> String {
+    let is_named = |id: &str| config.feeds.iter().any(|feed| feed.id().as_str() == id);
+    let warnings = config.warnings_of_unknown_feeds(is_named);
+    warnings.iter().map(|warning| format!("warning: {warning}, unless it is made over HTTP\n")).collect()
 }
 
 /// Returns what is wrong with the files and places that a configuration names.

@@ -251,6 +251,9 @@ fn announce(engine: &Engine) {
     if let Err(e) = running_server::record(engine) {
         tracing::warn!(error = %e, "commands do not find this server by its data folder, and need --server");
     }
+    for warning in engine.config.warnings_of_unknown_feeds(|id| engine.feed(id).is_some()) {
+        tracing::warn!("{warning}");
+    }
     wall_clock::compare_at_start(engine.feeds().iter().filter_map(|feed| feed.last_append()).max());
     tokio::spawn(wall_clock::watch());
     greet(engine);
