@@ -338,6 +338,12 @@ fn preconditions_patches_and_missing_items() {
     let item = "/feeds/notes/items/a";
     let json_type = ("content-type", "application/json");
     assert_eq!(server.ask("PATCH", item, &[], b"{}").status, 404);
+    // An empty text is no JSON: whatever made it failed.
+    assert_eq!(server.ask("POST", "/feeds/notes/items", &[json_type], b"\n").status, 400);
+    assert_eq!(
+        server.ask("POST", "/feeds/notes/items", &[("content-type", "application/x-ndjson")], b"\n").status,
+        200
+    );
     assert_eq!(server.ask("DELETE", item, &[], b"").status, 404);
     assert_eq!(server.ask("PUT", item, &[json_type, ("if-none-match", "*")], b"{\"n\":1}").status, 201);
     assert_eq!(server.ask("PUT", item, &[json_type, ("if-none-match", "*")], b"{\"n\":2}").status, 412);

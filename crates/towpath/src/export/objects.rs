@@ -153,7 +153,11 @@ impl Target for Objects {
             };
             bytes += piece.len() as u64;
             // A file may be larger than memory: no more than these parts wait to be sent.
-            writing.wait_for_capacity(PARTS).await.map_err(failed)?;
+            if let Err(e) = writing.wait_for_capacity(PARTS).await {
+                // What failed is told, not that the storage does not take this either.
+                let _ = writing.abort().await;
+                return Err(failed(e));
+            }
             writing.put(piece);
         }
         writing.finish().await.map_err(failed)?;

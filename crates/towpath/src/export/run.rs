@@ -11,6 +11,7 @@ use towpath_store::TableWrite;
 use crate::engine::Feed;
 use crate::export::feed::StagedFeed;
 use crate::export::summary::ExportSummary;
+use crate::export::target::TargetError;
 use crate::export::tree::{CONCURRENCY, ExportError, ExportedFeeds, Tree, TreeContents, together};
 use crate::export::tree_state::ExportedFeed;
 
@@ -115,10 +116,13 @@ impl Tree {
                     staged.push(one);
                 }
                 Ok(None) => {}
-                Err(e @ (ExportError::Moved(_) | ExportError::TooLarge(_) | ExportError::Store(_))) => {
-                    // A feed that cannot be exported must not keep the others out of the tree.
-                    summary.failed.push(e.to_string());
-                }
+                // A feed that cannot be exported must not keep the others out of the tree. A body is the store's.
+                Err(
+                    e @ (ExportError::Moved(_)
+                    | ExportError::TooLarge(_)
+                    | ExportError::Store(_)
+                    | ExportError::Target(TargetError::Body { .. })),
+                ) => summary.failed.push(e.to_string()),
                 Err(e) => return Err(e),
             }
             if staged.len() >= BATCH || bytes >= BATCH_BYTES {

@@ -345,10 +345,21 @@ pub(crate) async fn read<B>(
     Ok(document.dated_by_its_changes().respond_compressing(request.headers()).into())
 }
 
-/// Returns the file that is the content of an item without inline content.
+/// Returns the file that is the content of an item without inline content; `None` if the item has no content.
+///
+/// # Errors
+///
+/// A file that is no longer kept: those of earlier versions go with them. Its item's line would look like the content.
 async fn content_file(engine: &Engine, feed: &Feed, change: &Change) -> Result<Option<KeptFile>, RouteError> {
     let Some(key) = content_key(&change.item, feed.id()) else { return Ok(None) };
-    Ok(attachments::load(engine.store.as_ref(), feed.id(), &key).await?)
+    let file = attachments::load(engine.store.as_ref(), feed.id(), &key).await?;
+    let gone = || {
+        RouteError::gone(format!(
+            "the content of change {} is a file that is no longer kept; ?as=line shows what the item says of it",
+            change.seq
+        ))
+    };
+    file.ok_or_else(gone).map(Some)
 }
 
 /// Most versions in an answer.

@@ -26,6 +26,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub(super) enum BodyForm {
     /// Lines, a JSON array of lines, or one line as a document.
     Lines,
+    /// The same, said to be JSON.
+    Json,
     /// JSON of another program, mapped by `[feed.publish.json]`.
     Foreign,
     /// Fields of a form in one text (`application/x-www-form-urlencoded`).
@@ -51,6 +53,7 @@ impl BodyForm {
             "application/x-www-form-urlencoded" => Self::Form,
             "application/json" if is_mapped => Self::Foreign,
             essence if essence.ends_with("+json") && is_mapped => Self::Foreign,
+            "application/json" => Self::Json,
             _ => Self::Lines,
         })
     }
@@ -81,8 +84,14 @@ impl BodyForm {
                 Some(publish) => Ok((foreign::read(&body, publish, urls)?, Vec::new())),
                 None => Ok((lines(&body, urls)?, Vec::new())),
             },
-            Self::Form | Self::Lines if start == Some(&b'[') => Ok((array(&body, urls)?, Vec::new())),
-            Self::Form | Self::Lines => Ok((lines(&body, urls)?, Vec::new())),
+            // An empty text is no JSON: whatever made it failed. Of lines there may be none.
+            Self::Json if start.is_none() => Err(RouteError::bad_request(
+                "the body is empty, and application/json is a change or an array of them",
+            )),
+            Self::Form | Self::Lines | Self::Json if start == Some(&b'[') => {
+                Ok((array(&body, urls)?, Vec::new()))
+            }
+            Self::Form | Self::Lines | Self::Json => Ok((lines(&body, urls)?, Vec::new())),
         }
     }
 }

@@ -71,11 +71,16 @@ pub(super) async fn receive(engine: &Engine, mut upload: Upload, part: Part) -> 
         return Ok(upload);
     }
     let store = engine.store.as_ref();
+    let has_length = upload.row.length.is_some();
     let counting = if checksum.is_some() { ByteCounting::AtEnd } else { ByteCounting::AtOnce };
     let mut writer = UploadWriter::open(store, &mut upload, counting).await.map_err(in_use)?;
     let ended = loop {
         match body.next().await {
             Ok(Some(piece)) => {
+                // Nobody said how much comes. It must not take what all others need to be written.
+                if !has_length && let Err(full) = check_room(engine, engine.reserved_disk()) {
+                    break Err(full);
+                }
                 if let Some(checksum) = &mut checksum {
                     checksum.update(&piece);
                 }
