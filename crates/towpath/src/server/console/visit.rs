@@ -90,6 +90,11 @@ impl Visit {
         readable(feeds, &self.tokens, self.peer, &self.request).unwrap_or_default()
     }
 
+    /// Returns true if the reader may follow a feed by a stream.
+    pub(super) fn may_stream(&self, feed: &Feed) -> bool {
+        may_read(feed, &self.tokens, self.request.headers()).is_ok()
+    }
+
     /// Returns a feed that the reader may read as a whole.
     ///
     /// # Errors

@@ -13,7 +13,9 @@ const MAX_FEEDS: usize = 64;
 /// Returns the query of a stream of the feeds that moved last.
 fn moving(visit: &Visit) -> String {
     let mut feeds: Vec<Arc<Feed>> = visit.feeds().into_iter().map(|(feed, _)| feed).collect();
-    feeds.retain(|feed| !feed.is_filter());
+    // The stream asks for a token even where pages take a local reader for the operator, and one feed that it refuses would
+    // end it for all.
+    feeds.retain(|feed| !feed.is_filter() && visit.may_stream(feed));
     feeds.sort_by_key(|feed| std::cmp::Reverse(feed.last_append()));
     let names: Vec<String> = feeds.iter().take(MAX_FEEDS).map(|feed| format!("feed={}", feed.id())).collect();
     names.join("&")
