@@ -267,6 +267,7 @@ fn a_full_disk_refuses_until_there_is_space() {
     assert!(text.contains("went on"), "{text}");
     assert!(text.contains("failed: cannot append to feed f1: No space left on device"), "{text}");
     assert!(text.contains("whole"), "{text}");
+    assert!(text.contains("opened on a full disk"), "{text}");
 }
 
 #[tokio::test]
@@ -310,7 +311,24 @@ async fn fills_a_disk() {
     let store = EmbeddedStore::open(folder.join("data"), small).unwrap();
     assert!(store.head(&feed()).await.unwrap().seq >= reached);
     assert!(store.verify().await.unwrap().is_sound());
+    store.close().await;
     println!("whole");
+
+    // Nothing is free, and a lost power has left the lock empty: its process id was not synced.
+    fs::write(folder.join("data/towpath.lock"), "").unwrap();
+    fill(&ballast);
+    let store = EmbeddedStore::open(folder.join("data"), options()).unwrap();
+    assert!(store.head(&feed()).await.unwrap().seq >= reached);
+    assert!(store.verify().await.unwrap().is_sound());
+    println!("opened on a full disk");
+}
+
+/// Writes a file until the disk has no room for a byte.
+fn fill(path: &Path) {
+    let mut file = fs::File::create(path).unwrap();
+    for piece in [&[1; 1 << 20][..], &[1]] {
+        while file.write_all(piece).is_ok() {}
+    }
 }
 
 /// Appends until the store refuses. Returns the error, and the last acknowledged position.

@@ -321,10 +321,26 @@ fn lock(path: &Path) -> Result<File, String> {
         }
         Err(TryLockError::Error(e)) => return Err(io_reason(&e)),
     }
-    // For the error of the next process. The lock itself is that of the operating system.
-    let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    written.map_err(|e| io_reason(&e))?;
+    match write_holder(&mut file) {
+        // Nothing else needs the process id, and a full disk must not keep a store from being read.
+        Err(e) if is_without_space(&e) => {
+            tracing::debug!(error = %e, file = %path.display(), "cannot write the process id");
+        }
+        written => written.map_err(|e| io_reason(&e))?,
+    }
     Ok(file)
+}
+
+/// Writes the process id, for the error of the next process. The lock itself is that of the operating system.
+fn write_holder(file: &mut File) -> io::Result<()> {
+    let id = format!("{}\n", std::process::id());
+    // Over the id before, and cut behind it: a full disk has no block for a file that was emptied first.
+    file.write_all(id.as_bytes())?;
+    file.set_len(id.len() as u64)
+}
+
+fn is_without_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Returns the id of the process that has a folder open, empty if it is unknown; `None` if none has it open.
@@ -373,5 +389,29 @@ pub(super) fn io_reason(error: &io::Error) -> String {
             format!("it is not a folder ({error})")
         }
         _ => error.to_string(),
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// Every write to `/dev/full` fails as one on a full disk does.
+    #[test]
+    fn a_full_disk_without_room_for_the_process_id_is_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/full", folder.path().join(LOCK)).unwrap();
+        lock(folder.path()).unwrap();
+    }
+
+    /// The id before is longer or shorter, and has its place on the disk.
+    #[test]
+    fn the_process_id_takes_the_place_of_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        for before in ["", "1\n", "12345678901234567890\n"] {
+            fs::write(folder.path().join(LOCK), before).unwrap();
+            let _lock = lock(folder.path()).unwrap();
+            assert_eq!(holder(folder.path()), Some(std::process::id().to_string()));
+        }
     }
 }
