@@ -6,8 +6,8 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// Bytes of one read.
-const READ: usize = 1 << 20;
+/// Most bytes of one read.
+const READ: u64 = 1 << 20;
 
 /// Returns the checksum of a whole file: XXH3 of 128 bits.
 ///
@@ -17,7 +17,9 @@ const READ: usize = 1 << 20;
 pub(super) fn file_checksum(path: &Path) -> io::Result<u128> {
     let mut file = File::open(path)?;
     let mut hasher = Xxh3Default::new();
-    let mut buffer = vec![0; READ];
+    // Most files are lists of some hundred bytes, and each keyspace has one that is read at every start.
+    let length = file.metadata()?.len().clamp(1, READ);
+    let mut buffer = vec![0; length as usize];
     loop {
         match file.read(&mut buffer)? {
             0 => return Ok(hasher.digest128()),

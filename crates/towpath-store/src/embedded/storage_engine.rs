@@ -203,6 +203,9 @@ impl StorageEngine {
     }
 
     fn less_is_free_than(&self, bytes: u64) -> Option<String> {
+        if bytes == 0 {
+            return None;
+        }
         // Free space that the system cannot tell does not stop the store.
         let free = free_space(&self.path).filter(|free| *free < bytes)?;
         Some(format!(
