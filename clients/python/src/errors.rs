@@ -52,14 +52,7 @@ impl From<FollowError> for Failure {
 
 impl From<DiscoverError> for Failure {
     fn from(error: DiscoverError) -> Self {
-        match error {
-            // Without the name of an option of the command line.
-            DiscoverError::Unknown { url, what } => {
-                let message = format!("{url}: {what}, not a feed that can be recognised");
-                Self::at("ProtocolError", &url, message)
-            }
-            other => FollowError::from(other).into(),
-        }
+        FollowError::from(error).into()
     }
 }
 

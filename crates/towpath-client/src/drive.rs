@@ -16,6 +16,7 @@ use super::large_files::FileStore;
 use super::listen::{CallQueue, PendingCall};
 use super::request_driver::{ExchangeProgress, RequestDriver};
 use super::response_hints::ResponseHints;
+use super::route::FollowRoute;
 use crate::stop::{Stop, stopped};
 
 /// Interval of progress messages during a long initial sync.
@@ -62,6 +63,11 @@ pub trait Output: Send {
 
     /// Reports a warning or an error to the operator.
     fn notice(&mut self, notice: FollowNotice);
+
+    /// Tells that the feed is at the route's URL, which `page` names: from here on its checkpoints are of that URL.
+    ///
+    /// Called before anything is delivered, if at all.
+    fn located(&mut self, _route: &FollowRoute, _page: &str) {}
 
     /// Reports how far a long initial pass is.
     fn progress(&mut self, _text: &str) {}
@@ -137,18 +143,6 @@ pub async fn drive<F: Follower + ?Sized, O: Output>(
     drive_with_calls(follower, fetcher, output, stop, CallQueue::none()).await
 }
 
-/// Like [`drive`], with the timers of a clock.
-pub(super) async fn drive_by_clock<F: Follower + ?Sized, O: Output>(
-    follower: &mut F,
-    fetcher: &Fetcher,
-    clock: Arc<dyn DriverClock>,
-    output: &mut O,
-    stop: &Stop,
-) -> Result<FollowSummary, O::Error> {
-    let mut requests = RequestDriver::with_clock(fetcher.clone(), clock);
-    run(&mut requests, follower, output, stop, CallQueue::none()).await
-}
-
 /// Like [`drive`], and passes callback requests to the follower.
 ///
 /// # Errors
@@ -165,14 +159,15 @@ pub async fn drive_with_calls<F: Follower + ?Sized, O: Output>(
     run(&mut requests, follower, output, stop, calls).await
 }
 
-/// Like [`drive`], and returns the hints found in the responses.
+/// Like [`drive`], with the timers of a clock. Also returns the hints found in the responses.
 pub(super) async fn drive_with_hints<F: Follower + ?Sized, O: Output>(
     follower: &mut F,
     fetcher: &Fetcher,
+    clock: Arc<dyn DriverClock>,
     output: &mut O,
     stop: &Stop,
 ) -> Result<(FollowSummary, ResponseHints), O::Error> {
-    let mut requests = RequestDriver::new(fetcher.clone());
+    let mut requests = RequestDriver::with_clock(fetcher.clone(), clock);
     let summary = run(&mut requests, follower, output, stop, CallQueue::none()).await?;
     Ok((summary, requests.hints))
 }

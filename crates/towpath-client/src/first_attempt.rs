@@ -11,7 +11,7 @@ const STATUSES_OF_PAGES: [u16; 5] = [400, 404, 405, 406, 410];
 
 /// Treatment of a failure before anything was delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FirstFailure {
+pub(crate) enum FirstFailure {
     /// Hold it back: the URL may be a page that names the feed.
     Hold,
     /// Report it, as every later one.
@@ -22,7 +22,7 @@ pub enum FirstFailure {
 /// under way then end first: the follower goes on from there if the URL was right.
 ///
 /// A URL that is right so costs no request more than usual, and a wrong one is looked at before its failure is told.
-pub struct FirstAttempt {
+pub(crate) struct FirstAttempt {
     failure: Option<FollowError>,
     /// True once something was delivered, or the failure is to be told.
     is_decided: bool,
@@ -34,7 +34,7 @@ pub struct FirstAttempt {
 
 impl FirstAttempt {
     /// Puts the filter on a follower.
-    pub fn of(follower: Box<dyn Follower>, first_failure: FirstFailure) -> FilteredFollower<Self> {
+    pub(crate) fn of(follower: Box<dyn Follower>, first_failure: FirstFailure) -> FilteredFollower<Self> {
         let is_decided = first_failure == FirstFailure::Report;
         let filter = Self { failure: None, is_decided, pending: None, running: 0 };
         FilteredFollower::new(filter, follower)
@@ -43,7 +43,12 @@ impl FirstAttempt {
     /// Finds the URL of the protocol that the page at `url` names, after a failure that was held back.
     ///
     /// Without one the failure is told when the follower is driven on. `None` too if nothing was held back.
-    pub async fn find_feed(&mut self, fetcher: &Fetcher, url: &str, protocol: Protocol) -> Option<String> {
+    pub(crate) async fn find_feed(
+        &mut self,
+        fetcher: &Fetcher,
+        url: &str,
+        protocol: Protocol,
+    ) -> Option<String> {
         let mut failure = self.failure.take()?;
         self.is_decided = true;
         let found = match locate(fetcher, url, protocol).await {
@@ -60,7 +65,7 @@ impl FirstAttempt {
     }
 
     /// Returns true if a failure is held back, or is to be told.
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.failure.is_some() || self.pending.is_some()
     }
 }

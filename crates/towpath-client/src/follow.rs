@@ -9,15 +9,16 @@ use std::task::{Context, Poll, ready};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
-use towpath_proto::follow::{FeedReset, FollowError, FollowMode, Followed, Follower, ReadLimits, StartFrom};
+use towpath_proto::follow::{FeedReset, FollowError, FollowMode, Followed, ReadLimits, StartFrom};
 
 use super::changes::StatePlace;
 use super::clock::{DriverClock, SystemClock};
-use super::discover::discover;
-use super::drive::{FollowNotice, FollowSummary, Output, drive_by_clock};
+use super::drive::{FollowNotice, FollowSummary, Output};
 use super::fetch::{FetchOptions, Fetcher};
 use super::large_files::large_folder;
-use super::protocol::{FollowPace, FollowerConfig, Protocol, follower};
+use super::protocol::{FollowerOptions, Protocol};
+use super::redact;
+use super::route::{FindRouteError, FollowRoute, RouteFollower, RouteOrigin, RouteRequest};
 
 /// Builder of a follow of one feed. The crate's documentation has an example.
 #[derive(Debug, Clone)]
@@ -25,7 +26,8 @@ pub struct Follow {
     pub(crate) url: String,
     pub(crate) protocol: Option<Protocol>,
     pub(crate) from: StartFrom,
-    pub(crate) state: Option<Value>,
+    /// Route of an earlier follow, which goes on.
+    pub(crate) held: Option<FollowRoute>,
     pub(crate) mode: FollowMode,
     pub(crate) limits: ReadLimits,
     pub(crate) large_content: Option<PathBuf>,
@@ -65,7 +67,7 @@ impl Follow {
             url: url.into(),
             protocol: None,
             from: StartFrom::Beginning,
-            state: None,
+            held: None,
             mode: FollowMode::Continuous,
             limits: ReadLimits::default(),
             large_content: None,
@@ -77,8 +79,8 @@ impl Follow {
 
     /// Continues an earlier follow after its checkpoint.
     pub fn resume(checkpoint: Checkpoint) -> Self {
-        let Checkpoint { protocol, url, state } = checkpoint;
-        Self { protocol: Some(protocol), state: Some(state), ..Self::new(url) }
+        let url = checkpoint.url.clone();
+        Self { held: Some(checkpoint.into()), ..Self::new(url) }
     }
 
     /// Sets the start position. Ignored after [`Follow::resume`].
@@ -89,6 +91,9 @@ impl Follow {
     }
 
     /// Sets the protocol, instead of discovering it.
+    ///
+    /// The URL may be that of a page that names the feed. After [`Follow::resume`], another protocol than that of the
+    /// checkpoint is an error.
     #[must_use]
     pub fn protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = Some(protocol);
@@ -165,19 +170,44 @@ impl Follow {
         folder.map(|folder| large_folder(folder).map_err(|e| refuse(folder, e))).transpose()
     }
 
-    /// Returns the configuration of the follower, as far as it is known before discovery.
-    pub(crate) fn config(&self) -> Result<FollowerConfig, FollowError> {
-        Ok(FollowerConfig {
-            url: self.url.clone(),
+    /// Returns the options of the follower.
+    fn options(&self) -> Result<FollowerOptions, FollowError> {
+        Ok(FollowerOptions {
             from: self.from.clone(),
-            name: None,
-            fixed_name: None,
-            state: self.state.clone(),
             mode: self.mode,
-            every: None,
             limits: self.limits,
             large_folder: self.large_folder()?,
+            ..FollowerOptions::default()
         })
+    }
+
+    /// Returns the given or a usual HTTP client, with the user's own address allowed.
+    pub(crate) fn named_fetcher(&self) -> Result<Fetcher, FollowError> {
+        let fetcher = match &self.fetcher {
+            Some(fetcher) => fetcher.clone(),
+            None => Fetcher::new(FetchOptions::default()).map_err(|e| FollowError::Usage(e.to_string()))?,
+        };
+        Ok(fetcher.with_named([self.url.as_str()]))
+    }
+
+    /// Finds the route of the follow. One that a destination or a state file holds goes before a checkpoint of the caller.
+    pub(crate) async fn route(
+        &self,
+        fetcher: &Fetcher,
+        held: Option<FollowRoute>,
+    ) -> Result<FollowRoute, FindRouteError> {
+        let request = RouteRequest { protocol: self.protocol, ..RouteRequest::default() };
+        let held = held.or_else(|| self.held.clone());
+        let route = FollowRoute::find(fetcher, &self.url, held, request).await?;
+        if let RouteOrigin::Discovered(why) = &route.origin {
+            tracing::info!(url = redact::url(&route.url), protocol = %route.protocol, because = why, "following");
+        }
+        Ok(route)
+    }
+
+    /// Creates the follower of a route.
+    pub(crate) fn follower(&self, route: FollowRoute) -> Result<RouteFollower, FollowError> {
+        RouteFollower::new(route, self.options()?)
     }
 
     /// Discovers the protocol, unless it is known, and starts following in a task of the current Tokio runtime.
@@ -187,30 +217,10 @@ impl Follow {
     /// [`FollowError`] if the feed cannot be reached or recognised, or the state does not fit it.
     pub async fn open(self) -> Result<FollowStream, FollowError> {
         self.check_place()?;
-        let config = self.config()?;
-        let Self { url, protocol, mode, fetcher, clock, .. } = self;
-        let fetcher = named_fetcher(fetcher, &url)?;
-        // A resumed follow has both: discovering again might find another protocol, whose state differs.
-        let (protocol, url, name) = match protocol {
-            Some(protocol) => (protocol, url, None),
-            None => {
-                let offer = discover(&fetcher, &url, FollowPace::Held).await?;
-                (offer.protocol, offer.url, offer.feed)
-            }
-        };
-        let config = FollowerConfig { url: url.clone(), name, ..config };
-        let follower = follower(protocol, config)?;
-        Ok(FollowStream::spawn(follower, fetcher, clock, protocol, url, mode))
+        let fetcher = self.named_fetcher()?;
+        let follower = self.follower(self.route(&fetcher, None).await?)?;
+        Ok(FollowStream::spawn(follower, fetcher, self.clock, self.mode))
     }
-}
-
-/// Returns the given or a usual HTTP client, with the user's own address allowed.
-pub(crate) fn named_fetcher(fetcher: Option<Fetcher>, url: &str) -> Result<Fetcher, FollowError> {
-    let fetcher = match fetcher {
-        Some(fetcher) => fetcher,
-        None => Fetcher::new(FetchOptions::default()).map_err(|e| FollowError::Usage(e.to_string()))?,
-    };
-    Ok(fetcher.with_named([url]))
 }
 
 /// Events of a running follow. Dropping the stream stops the follow.
@@ -232,29 +242,37 @@ pub struct FollowStream {
 /// Message from the driver's task to the stream.
 #[derive(Debug)]
 pub(crate) enum StreamMessage {
-    Delivery { changes: Vec<Followed>, checkpoint: Option<Value>, delivered: oneshot::Sender<()> },
-    Reset { reset: FeedReset, delivered: oneshot::Sender<()> },
+    Delivery {
+        changes: Vec<Followed>,
+        checkpoint: Option<Value>,
+        delivered: oneshot::Sender<()>,
+    },
+    Reset {
+        reset: FeedReset,
+        delivered: oneshot::Sender<()>,
+    },
+    /// The feed was found at another URL.
+    Located(String),
     Notice(FollowNotice),
     Finished(FollowSummary),
 }
 
 impl FollowStream {
     pub(crate) fn spawn(
-        mut follower: Box<dyn Follower>,
+        follower: RouteFollower,
         fetcher: Fetcher,
         clock: Arc<dyn DriverClock>,
-        protocol: Protocol,
-        url: String,
         mode: FollowMode,
     ) -> Self {
+        let FollowRoute { protocol, url, .. } = follower.route().clone();
         // Unbounded, because notices cannot wait. At most one delivery is queued: the next waits for its acknowledgement.
         let (sender, messages) = mpsc::unbounded_channel();
         let (stop, stopped) = watch::channel(false);
         // A task of its own: the driver must handle timers and responses while the caller processes a batch.
         tokio::spawn(async move {
             let mut output = StreamOutput { messages: sender };
-            let driven = drive_by_clock(&mut *follower, &fetcher, clock, &mut output, &stopped);
-            if let Ok(summary) = driven.await {
+            let driven = follower.drive_by_clock(&fetcher, clock, &mut output, &stopped);
+            if let Ok((summary, _)) = driven.await {
                 let _ = output.messages.send(StreamMessage::Finished(summary));
             }
         });
@@ -288,7 +306,7 @@ impl FollowStream {
         self.protocol
     }
 
-    /// URL that is followed, after discovery.
+    /// URL that is followed: after discovery, and from the first event on the one that a page named.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -318,6 +336,7 @@ impl FollowStream {
                     self.delivered = Some(delivered);
                     return Ok(Some(FollowEvent::Reset(reset)));
                 }
+                Some(StreamMessage::Located(url)) => self.url = url,
                 // Without retries the error is the result, below.
                 Some(StreamMessage::Notice(FollowNotice::Failed(_))) if self.mode == FollowMode::CatchUp => {}
                 // An event of its own.
@@ -368,7 +387,18 @@ impl Output for StreamOutput {
         acknowledged.await.map_err(|_| StreamDropped)
     }
 
+    fn located(&mut self, route: &FollowRoute, page: &str) {
+        log_located(route, page);
+        let _ = self.messages.send(StreamMessage::Located(route.url.clone()));
+    }
+
     fn notice(&mut self, notice: FollowNotice) {
         let _ = self.messages.send(StreamMessage::Notice(notice));
     }
+}
+
+/// Logs that a page named the feed.
+pub(crate) fn log_located(route: &FollowRoute, page: &str) {
+    let (url, page) = (redact::url(&route.url), redact::url(page));
+    tracing::info!(url, protocol = %route.protocol, page, "following the feed that a page names");
 }

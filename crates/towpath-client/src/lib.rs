@@ -66,7 +66,7 @@
 //! | [`drive`](mod@drive) | runs a follower or a check, and delivers changes to an [`Output`] |
 //! | [`fleet`] | follows many feeds with few requests |
 //! | [`xmpp`] | follows and checks publish-subscribe nodes |
-//! | [`first_attempt`] | finds the feed of a page that was named with a protocol |
+//! | [`route`] | protocol, URL and position with which a follow begins |
 //! | [`fetch`] | one HTTP request: redirects, timeouts, limits |
 //! | [`transport`] | what carries requests in place of the network |
 //! | [`body`] | streaming response bodies |
@@ -98,7 +98,7 @@ pub mod drive;
 pub mod durable_file;
 pub mod explain;
 pub mod fetch;
-pub mod first_attempt;
+mod first_attempt;
 pub mod fleet;
 pub mod follow;
 mod http1;
@@ -112,6 +112,7 @@ pub mod random;
 pub mod redact;
 mod request_driver;
 mod response_hints;
+pub mod route;
 pub mod sink;
 pub mod state_file;
 pub mod stop;
@@ -133,18 +134,18 @@ pub use clock::{DriverActivity, DriverClock, SystemClock};
 pub use discover::{DiscoverError, Offer, discover, discover_all, discover_pushed, locate};
 pub use drive::{FollowNotice, FollowSummary, Output, drive, drive_check, drive_with_calls};
 pub use fetch::{FetchOptions, Fetcher, FullResponse, StreamingResponse};
-pub use first_attempt::{FirstAttempt, FirstFailure};
 pub use follow::{Checkpoint, Follow, FollowEvent, FollowStream};
 pub use large_files::{FilePart, FileStore, OpenedFile, StoredBytes, large_folder};
 pub use listen::{CallQueue, ListenError, PendingCall, listen};
 pub use memory_budget::{BodyBudget, BodyShare, MemoryBudget, ReadingShare};
 pub use protocol::{
-    FollowPace, FollowerConfig, Protocol, checker, content_folder, follower, hub_checker, pushed_follower,
+    FollowPace, FollowerOptions, Protocol, checker, content_folder, follower, hub_checker, pushed_follower,
     topic_follower,
 };
 pub use publish::{FeedClient, PublishError, PublishReport, ServerClient};
+pub use route::{FindRouteError, FollowRoute, RouteFollower, RouteOrigin, RouteRequest};
 pub use sink::{Sink, SinkBatch, SinkError, SinkEvent};
-pub use stop::{Stop, stopped};
+pub use stop::{Stop, stopped, unless_stopped};
 pub use tls::{SetupError, install_provider, root_store};
 pub use transport::{Transport, TransportBody};
 pub use validators::Validators;

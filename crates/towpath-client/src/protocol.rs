@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use towpath_proto::FeedId;
 use towpath_proto::diffdelta::{DiffDeltaChecker, DiffDeltaFollower, FollowOptions};
 use towpath_proto::follow::{
     Checker, ContentFolder, FeedName, FollowError, FollowMode, Follower, ReadLimits, StartFrom,
@@ -25,6 +24,7 @@ use towpath_proto::smart::wire::with_parameter;
 use towpath_proto::sup::check::SupChecker;
 
 use crate::random::unguessable;
+use crate::route::FollowRoute;
 
 /// Way in which a follower waits for changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,19 +139,14 @@ const PULL_AFTER: Duration = Duration::from_secs(600);
 /// Largest document that is searched for a hub, in bytes, unless the limits have another size.
 const MAX_DOCUMENT: u64 = 64 << 20;
 
-/// Configuration of a follower.
-#[derive(Debug, Clone)]
-pub struct FollowerConfig {
-    /// URL of the feed.
-    pub url: String,
-    /// Start position, used if there is no state.
+/// Options of a follower. The default follows from the beginning, without end.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct FollowerOptions {
+    /// Start position, used if the route has no state.
     pub from: StartFrom,
-    /// Name of the feed, from its description; used if there is no state. Responses may tell one too.
-    pub name: Option<FeedId>,
     /// Name of the feed in all changes, instead of the publisher's. A state that says what the copy has goes first.
     pub fixed_name: Option<String>,
-    /// Last checkpoint of the same feed and protocol.
-    pub state: Option<Value>,
     /// [`FollowMode::CatchUp`] finishes once all current changes are delivered.
     pub mode: FollowMode,
     /// Poll interval, instead of long polls and of the publisher's own interval. `None` means the protocol's default.
@@ -171,8 +166,9 @@ pub struct FollowerConfig {
 /// # Errors
 ///
 /// [`FollowError::Usage`] if the state or start position does not fit, or the protocol cannot be followed.
-pub fn follower(protocol: Protocol, config: FollowerConfig) -> Result<Box<dyn Follower>, FollowError> {
-    let FollowerConfig { url, from, name, fixed_name, mut state, mode, every, limits, large_folder } = config;
+pub fn follower(route: FollowRoute, options: FollowerOptions) -> Result<Box<dyn Follower>, FollowError> {
+    let FollowRoute { protocol, url, name, mut state, .. } = route;
+    let FollowerOptions { from, fixed_name, mode, every, limits, large_folder } = options;
     let folder = large_folder.as_deref().map(|base| content_folder(base, limits, mode));
     let name = FeedName::take(state.as_mut(), name, fixed_name);
     let follower: Box<dyn Follower> = match protocol {
@@ -224,32 +220,33 @@ fn with_files(follower: Box<dyn Follower>, folder: Option<ContentFolder>) -> Box
 ///
 /// [`FollowError::Usage`] if the URL, the state or the start position does not fit, or the protocol has no hubs.
 pub fn pushed_follower(
-    protocol: Protocol,
-    config: FollowerConfig,
+    route: FollowRoute,
+    options: FollowerOptions,
     callback: &str,
 ) -> Result<(Box<dyn Follower>, String), FollowError> {
+    let FollowRoute { protocol, url, name, mut state, .. } = route;
     if !protocol.has_hubs() {
         let why = format!(
             "a hub pushes Smart Feeds, Data Replication, Atom, RSS, JSON Feed and pages, not {protocol}"
         );
-        return Err(FollowError::Usage(format!("{}: {why}", config.url)));
+        return Err(FollowError::Usage(format!("{url}: {why}")));
     }
-    let FollowerConfig { url, from, name, fixed_name, mut state, every, limits, large_folder, .. } = config;
+    let FollowerOptions { from, fixed_name, every, limits, large_folder, .. } = options;
     let folder = large_folder.as_deref().map(|base| content_folder(base, limits, FollowMode::Continuous));
     let name = FeedName::take(state.as_mut(), name, fixed_name);
     let (callback, key) = with_key(callback);
-    let options = subscribe_options(callback, limits.largest_document(MAX_DOCUMENT));
+    let subscription = subscribe_options(callback, limits.largest_document(MAX_DOCUMENT));
     let follower: Box<dyn Follower> = match protocol {
-        Protocol::Smart => name.of(PushFollower::new(&url, &from, state, options)?.within(limits)),
+        Protocol::Smart => name.of(PushFollower::new(&url, &from, state, subscription)?.within(limits)),
         Protocol::Replication => {
             let limits = (limits, large_folder);
             let follower = replication_follower(&url, from, state, (FollowMode::Continuous, every), limits)?;
-            name.of(PushFollower::of(follower, options))
+            name.of(PushFollower::of(follower, subscription))
         }
         _ => {
             let follower =
                 history_follower(protocol, &url, from, state, (FollowMode::Continuous, every, limits))?;
-            name.of(PushFollower::of(follower, options))
+            name.of(PushFollower::of(follower, subscription))
         }
     };
     Ok((with_files(follower, folder), key))

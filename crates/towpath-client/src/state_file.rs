@@ -202,6 +202,11 @@ impl StateHeader {
         Self { url, protocol, follows }
     }
 
+    /// Sets the URL at which the feed is followed.
+    pub fn relocate(&mut self, follows: &str) {
+        self.follows = (follows != self.url).then(|| follows.to_owned());
+    }
+
     /// Returns the content of a state file, without a line end.
     ///
     /// # Errors
@@ -264,6 +269,11 @@ impl StateFile {
         let draft = beside(&path, "tmp");
         File::create(&draft).and_then(|_| fs::remove_file(&draft)).map_err(failed)?;
         Ok(Self { header: StateHeader::new(feed, protocol, follows), path, _lock: lock })
+    }
+
+    /// Sets the URL at which the feed is followed, for the states from here on.
+    pub fn relocate(&mut self, follows: &str) {
+        self.header.relocate(follows);
     }
 
     /// Replaces the state atomically and durably: after a crash the file has the old state or the new one.

@@ -12,3 +12,11 @@ pub async fn stopped(stop: &Stop) {
         std::future::pending::<()>().await;
     }
 }
+
+/// Runs work that the stop signal ends; `None` if it did.
+pub async fn unless_stopped<T>(stop: &Stop, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        done = work => Some(done),
+        () = stopped(stop) => None,
+    }
+}

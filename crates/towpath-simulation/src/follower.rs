@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use towpath_client::{
-    FeedReset, Fetcher, FollowMode, FollowNotice, Followed, FollowerConfig, Output, Protocol, ReadLimits,
-    StartFrom, drive, follower, locate,
+    FeedReset, Fetcher, FollowNotice, FollowRoute, Followed, FollowerOptions, Output, Protocol, drive,
+    follower, locate,
 };
 use towpath_proto::change::Op;
 
@@ -156,18 +156,9 @@ impl Following {
             let reused = world.has(Bug::ReuseCursor).then(|| saved.previous.clone()).flatten();
             reused.or_else(|| saved.checkpoint.clone())
         };
-        let config = FollowerConfig {
-            url,
-            from: StartFrom::Beginning,
-            name: None,
-            fixed_name: None,
-            state,
-            mode: FollowMode::Continuous,
-            every: self.every,
-            limits: ReadLimits::default(),
-            large_folder: None,
-        };
-        let mut follower = match follower(self.protocol, config) {
+        let mut options = FollowerOptions::default();
+        options.every = self.every;
+        let mut follower = match follower(FollowRoute::held(self.protocol, url, state), options) {
             Ok(follower) => follower,
             Err(e) => return world.violate(format!("{name} cannot go on from its checkpoint: {e}")),
         };

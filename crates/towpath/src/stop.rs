@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-pub use towpath_client::stop::{Stop, stopped};
+pub use towpath_client::stop::{Stop, stopped, unless_stopped};
 
 /// Returns a stop signal that is set by Ctrl-C or SIGTERM.
 pub fn on_signal() -> Stop {
@@ -30,14 +30,6 @@ pub fn on_signal_or_request() -> (Arc<watch::Sender<bool>>, Stop) {
         let _ = stop.send(true);
     });
     (sender, stopped)
-}
-
-/// Runs work that the stop signal ends; `None` if it did.
-pub(crate) async fn unless_stopped<T>(stop: &Stop, work: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        done = work => Some(done),
-        () = stopped(stop) => None,
-    }
 }
 
 /// Handler of a signal. Without one the signal still ends the process, so it need not refuse to start.

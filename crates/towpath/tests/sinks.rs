@@ -291,6 +291,35 @@ fn another_servers_feed_is_copied_and_strangers_see_no_sinks() {
     assert_eq!(server.ask("GET", "/sinks/none", &[("authorization", "Bearer boss")], b"").status, 404);
 }
 
+/// As `towpath follow --into` does.
+#[test]
+fn another_servers_feed_is_followed_by_the_protocol_that_is_named() {
+    let origin = TestFolder::new(FEED);
+    let publisher = origin.serve();
+    publish(&publisher, "a");
+    let config = |protocol: &str| {
+        format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\n[[sink]]\nname = \"copy\"\ninto = \"dir:copy\"\n\
+             url = \"{}/feeds/news\"\nprotocol = \"{protocol}\"\n",
+            publisher.base
+        )
+    };
+    let folder = TestFolder::new(&config("smart"));
+    let server = folder.serve();
+    // The page of a feed is no Smart Feed: it names one.
+    wait_until("the feed of the page is copied", || sink(&server, "copy")["delivered"] == 1);
+    folder.write("towpath.toml", config("replication").as_bytes());
+    assert!(folder.run(&["reload"]).status.success());
+    wait_until("the position does not fit", || sink(&server, "copy")["error"]["message"].is_string());
+    let state = sink(&server, "copy");
+    let message = state["error"]["message"].as_str().unwrap();
+    assert!(message.contains("by the protocol smart so far, not replication"), "{state}");
+    folder.write("towpath.toml", config("smart").as_bytes());
+    assert!(folder.run(&["reload"]).status.success());
+    publish(&publisher, "b");
+    wait_until("it goes on", || sink(&server, "copy")["delivered"] == 2);
+}
+
 #[test]
 fn mistakes_are_told_before_anything_starts() {
     for (sink, needle) in [

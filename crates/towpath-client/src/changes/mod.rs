@@ -396,6 +396,11 @@ impl Changes {
                 self.arrived.push_back(ArrivedEntry::Event(SinkEvent::Reset(reset)));
                 let _ = delivered.send(());
             }
+            StreamMessage::Located(url) => {
+                if let ChangesPhase::Open(open) = &mut self.phase {
+                    open.relocate(&url);
+                }
+            }
             StreamMessage::Notice(notice) => self.handle_notice(&notice),
             StreamMessage::Finished(summary) => {
                 self.is_incomplete |= summary.incomplete;

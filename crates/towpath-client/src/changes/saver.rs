@@ -53,6 +53,11 @@ impl StateSaver {
         Self { file, running: None, number: 0, saved_at: Instant::now() }
     }
 
+    /// Sets the URL at which the feed is followed, before anything is saved.
+    pub(super) fn relocate(&self, follows: &str) {
+        self.file.lock().file.relocate(follows);
+    }
+
     /// Returns true if the last state is older than what a kill may repeat.
     pub(super) fn is_due(&self) -> bool {
         self.saved_at.elapsed() >= SAVE_EVERY

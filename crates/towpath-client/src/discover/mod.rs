@@ -86,7 +86,7 @@ pub enum DiscoverError {
         retry_after: Option<Duration>,
     },
     /// The document is not a feed.
-    #[error("{url}: {what}, not a feed that can be recognised; name its protocol with --protocol")]
+    #[error("{url}: {what}, not a feed that can be recognised")]
     Unknown {
         /// The requested URL.
         url: String,
@@ -122,12 +122,9 @@ impl From<DiscoverError> for FollowError {
         match error {
             DiscoverError::Transfer { url, source } => Self::Transfer { url, source },
             DiscoverError::Status { url, status, detail, .. } => Self::Status { url, status, detail },
-            DiscoverError::Unknown { url, what } => Self::Protocol {
-                url,
-                reason: format!(
-                    "{what}, not a feed that can be recognised; name its protocol with --protocol"
-                ),
-            },
+            DiscoverError::Unknown { url, what } => {
+                Self::Protocol { url, reason: format!("{what}, not a feed that can be recognised") }
+            }
         }
     }
 }

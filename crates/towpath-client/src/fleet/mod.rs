@@ -36,6 +36,7 @@ use super::drive::FollowNotice;
 use super::fetch::Fetcher;
 use super::protocol::Protocol;
 use super::request_driver::{ExchangeProgress, RequestDriver};
+use super::route::FollowRoute;
 use crate::stop::{Stop, stopped};
 
 /// Maximum number of concurrent polls of one host.
@@ -95,6 +96,19 @@ pub struct FeedRoute {
     pub protocol: Protocol,
     /// URL that is followed, if it differs from the feed's.
     pub follows: Option<Box<str>>,
+}
+
+impl FeedRoute {
+    /// Returns the route of a follow of `feed`.
+    fn of(feed: &str, route: &FollowRoute) -> Self {
+        let follows = (route.url != feed).then(|| route.url.as_str().into());
+        Self { protocol: route.protocol, follows }
+    }
+
+    /// Returns the route on which a follow of `feed` goes on.
+    fn held(&self, feed: &str, state: Option<Value>) -> FollowRoute {
+        FollowRoute::held(self.protocol, self.follows.as_deref().unwrap_or(feed), state)
+    }
 }
 
 /// Saved route and state of a feed.

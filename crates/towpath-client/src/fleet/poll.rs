@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use towpath_proto::follow::{
-    FeedReset, FilteredFollower, FollowError, FollowMode, Followed, ReadLimits, StartFrom,
-};
+use towpath_proto::follow::{FeedReset, FollowError, FollowMode, Followed, ReadLimits, StartFrom};
 
 use super::{FeedRoute, FleetOutput, SavedFeed};
-use crate::drive::{FollowNotice, FollowSummary, Output, drive_with_hints};
+use crate::clock::SystemClock;
+use crate::drive::{FollowNotice, FollowSummary, Output};
+use crate::fetch::Fetcher;
+use crate::protocol::{FollowPace, FollowerOptions, Protocol};
 use crate::response_hints::ResponseHints;
+use crate::route::{FindRouteError, FollowRoute, RouteFollower, RouteRequest};
 use crate::stop::Stop;
-use crate::{
-    DiscoverError, Fetcher, FirstAttempt, FirstFailure, FollowPace, FollowerConfig, Protocol, discover,
-    follower,
-};
 
 /// Polls feeds; shared by all polls of a fleet.
 #[derive(Debug)]
@@ -44,84 +42,66 @@ impl<O: FleetOutput> FeedPoller<O> {
         let saved = self.output.load(&feed).await?;
         // Only the feed's own address is the user's: what it links to may be anybody's.
         let fetcher = self.fetcher.with_named([feed.as_ref()]);
-        let (route, state) = match saved {
-            Some(SavedFeed { route, state }) => (route, Some(state)),
-            None => match self.find_route(&fetcher, &feed, route).await {
-                Ok(route) => (route, None),
-                Err(error) => {
-                    let retry_after = error.retry_after();
-                    let mut poll = self.fail(&feed, None, error.into());
-                    // Discovery runs without the driver, so its Retry-After is passed on here.
-                    poll.hints.retry_after = retry_after;
-                    return Ok(poll);
-                }
-            },
-        };
-        // Only a protocol that the user named may not be the URL's own. Discovery judges the response itself.
-        let may_be_page = self.protocol.is_some() && state.is_none() && route.follows.is_none();
-        let first_failure = if may_be_page { FirstFailure::Hold } else { FirstFailure::Report };
-        let mut follower = match self.follower(&feed, &route, state, first_failure) {
-            Ok(follower) => follower,
-            Err(error) => return Ok(self.fail(&feed, Some(route), error)),
-        };
-        let mut output = FeedOutput { fleet: &*self.output, feed, route, has_changed: false };
-        let (mut summary, mut hints) =
-            drive_with_hints(&mut follower, &fetcher, &mut output, &self.stop).await?;
-        if follower.filter.has_failed() {
-            let found = follower.filter.find_feed(&fetcher, &output.feed, output.route.protocol).await;
-            output.route.follows = found.map(Into::into);
-            if output.route.follows.is_some() {
-                follower = match self.follower(&output.feed, &output.route, None, FirstFailure::Report) {
-                    Ok(follower) => follower,
-                    Err(error) => return Ok(self.fail(&output.feed, Some(output.route), error)),
+        let route = match self.find_route(&fetcher, &feed, saved, route).await {
+            Ok(route) => route,
+            Err(error) => {
+                let retry_after = match &error {
+                    FindRouteError::Discover(error) => error.retry_after(),
+                    FindRouteError::OtherProtocol { .. } => None,
                 };
+                let mut poll = self.fail(&feed, None, error.into());
+                // Discovery runs without the driver, so its Retry-After is passed on here.
+                poll.hints.retry_after = retry_after;
+                return Ok(poll);
             }
-            (summary, hints) = drive_with_hints(&mut follower, &fetcher, &mut output, &self.stop).await?;
-        }
+        };
+        let kept = FeedRoute::of(&feed, &route);
+        let follower = match RouteFollower::new(route, self.options(&feed)) {
+            Ok(follower) => follower,
+            Err(error) => return Ok(self.fail(&feed, Some(kept), error)),
+        };
+        let mut output = FeedOutput { fleet: &*self.output, feed, route: kept, has_changed: false };
+        let driven = follower.drive_by_clock(&fetcher, Arc::new(SystemClock), &mut output, &self.stop);
+        let (summary, hints) = driven.await?;
         let FeedOutput { route, has_changed, .. } = output;
         Ok(FeedPoll { route: Some(route), hints, has_changed, summary })
     }
 
-    fn follower(
-        &self,
-        feed: &str,
-        route: &FeedRoute,
-        state: Option<Value>,
-        first_failure: FirstFailure,
-    ) -> Result<FilteredFollower<FirstAttempt>, FollowError> {
-        // The feed's own URL may be a web page that only links to the feed.
-        let url = route.follows.as_deref().unwrap_or(feed).to_owned();
-        let config = FollowerConfig {
-            url,
+    fn options(&self, feed: &str) -> FollowerOptions {
+        FollowerOptions {
             from: self.from.clone(),
-            name: None,
             // A fleet tells its feeds apart by their URLs: servers may give one name to different feeds.
             fixed_name: Some(feed.to_owned()),
-            state,
             mode: FollowMode::CatchUp,
             every: None,
             limits: self.limits,
             large_folder: self.large_folder.clone(),
-        };
-        Ok(FirstAttempt::of(follower(route.protocol, config)?, first_failure))
+        }
     }
 
+    /// Finds the route of a feed: the saved one, else the one of an earlier poll, else as for any follow.
     async fn find_route(
         &self,
         fetcher: &Fetcher,
         feed: &str,
+        saved: Option<SavedFeed>,
         known: Option<FeedRoute>,
-    ) -> Result<FeedRoute, DiscoverError> {
-        if let Some(route) = known {
-            return Ok(route);
+    ) -> Result<FollowRoute, FindRouteError> {
+        let held = match (saved, known) {
+            (Some(SavedFeed { route, state }), _) => Some(route.held(feed, Some(state))),
+            // A URL that no poll has turned to may still be that of a page.
+            (None, Some(route)) if self.protocol.is_none() || route.follows.is_some() => {
+                Some(route.held(feed, None))
+            }
+            (None, _) => None,
+        };
+        let request =
+            RouteRequest { protocol: self.protocol, pace: FollowPace::Polled, ..RouteRequest::default() };
+        let route = FollowRoute::find(fetcher, feed, held, request).await?;
+        if let Some(offer) = route.offer() {
+            self.output.discovered(feed, &offer);
         }
-        if let Some(protocol) = self.protocol {
-            return Ok(FeedRoute { protocol, follows: None });
-        }
-        let offer = discover(fetcher, feed, FollowPace::Polled).await?;
-        self.output.discovered(feed, &offer);
-        let follows = (offer.url != feed).then(|| offer.url.into());
-        Ok(FeedRoute { protocol: offer.protocol, follows })
+        Ok(route)
     }
 
     fn fail(&self, feed: &str, route: Option<FeedRoute>, error: FollowError) -> FeedPoll {
@@ -150,6 +130,10 @@ impl<O: FleetOutput> Output for FeedOutput<'_, O> {
     async fn reset(&mut self, reset: FeedReset) -> Result<(), O::Error> {
         self.has_changed = true;
         self.fleet.reset(&self.feed, reset).await
+    }
+
+    fn located(&mut self, route: &FollowRoute, _page: &str) {
+        self.route = FeedRoute::of(&self.feed, route);
     }
 
     fn notice(&mut self, notice: FollowNotice) {

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use towpath_proto::follow::FollowError;
 
-use super::output::{FollowObserver, parse_checkpoint};
+use super::output::FollowObserver;
 use super::{
     Sink, SinkFailure, SinkNotice, SinkObserver, SinkOpener, SinkOptions, SinkOutput, SinkQueue, SinkWriter,
 };
-use crate::drive::{FollowNotice, FollowSummary, drive_by_clock};
-use crate::follow::{Checkpoint, Follow, named_fetcher};
-use crate::protocol::{FollowPace, FollowerConfig, Protocol, follower};
+use crate::discover::DiscoverError;
+use crate::drive::{FollowNotice, FollowSummary};
+use crate::follow::{Follow, log_located};
+use crate::route::{FindRouteError, FollowRoute};
 use crate::stop::Stop;
-use crate::{DiscoverError, discover};
 
 /// Reason why a follow into a sink ended.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +28,15 @@ pub enum IntoSinkError {
     /// The destination takes nothing more.
     #[error(transparent)]
     Sink(#[from] SinkFailure),
+}
+
+impl From<FindRouteError> for IntoSinkError {
+    fn from(error: FindRouteError) -> Self {
+        match error {
+            FindRouteError::Discover(error) => Self::Discover(error),
+            other => Self::Follow(other.into()),
+        }
+    }
 }
 
 /// A message of a follow into a sink.
@@ -81,6 +90,10 @@ impl SinkObserver for NoticeObserver {
 impl FollowObserver for NoticeObserver {
     fn notice(&mut self, notice: FollowNotice) {
         (self.0)(IntoSinkNotice::Feed(notice));
+    }
+
+    fn located(&mut self, route: &FollowRoute, page: &str) {
+        log_located(route, page);
     }
 }
 
@@ -142,39 +155,13 @@ impl Follow {
         observer: NoticeObserver,
         stop: &Stop,
     ) -> Result<FollowSummary, IntoSinkError> {
-        let config = self.config()?;
-        let Self { url, protocol, state, fetcher, clock, .. } = self;
-        let fetcher = named_fetcher(fetcher, &url)?;
-        let source: Arc<str> = url.as_str().into();
-        let held = opener.open(&source).await?.map(|bytes| parse_checkpoint(&source, &bytes)).transpose()?;
-        let mut name = None;
-        let (protocol, url, state) = match (held, protocol) {
-            (Some(held), requested) => {
-                check_protocol(&source, held.protocol, requested)?;
-                let Checkpoint { protocol, url, state } = held;
-                (protocol, url, Some(state))
-            }
-            (None, Some(protocol)) => (protocol, url, state),
-            (None, None) => {
-                let offer = discover(&fetcher, &url, FollowPace::Held).await?;
-                name = offer.feed;
-                (offer.protocol, offer.url, None)
-            }
-        };
-        let config = FollowerConfig { url: url.clone(), name, state, ..config };
-        let mut follower = follower(protocol, config)?;
-        let mut output = SinkOutput::new(opener, source, protocol, url, observer);
-        Ok(drive_by_clock(&mut *follower, &fetcher, clock, &mut output, stop).await?)
-    }
-}
-
-/// Refuses another protocol than that of the checkpoint, whose state it could not read.
-fn check_protocol(source: &str, held: Protocol, requested: Option<Protocol>) -> Result<(), FollowError> {
-    match requested.filter(|requested| *requested != held) {
-        Some(requested) => Err(FollowError::Usage(format!(
-            "the destination follows {} by the protocol {held}, not {requested}",
-            crate::redact::url(source)
-        ))),
-        None => Ok(()),
+        let fetcher = self.named_fetcher()?;
+        let source: Arc<str> = self.url.as_str().into();
+        let held = opener.open_route(&source).await?;
+        let route = self.route(&fetcher, held).await?;
+        let mut output = SinkOutput::new(opener, source, &route, observer);
+        let follower = self.follower(route)?;
+        let driven = follower.drive_by_clock(&fetcher, self.clock, &mut output, stop);
+        Ok(driven.await?.0)
     }
 }

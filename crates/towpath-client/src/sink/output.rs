@@ -9,11 +9,15 @@ use super::{SinkEvent, SinkFailure, SinkOpener};
 use crate::drive::{FollowNotice, Output};
 use crate::follow::Checkpoint;
 use crate::protocol::Protocol;
+use crate::route::FollowRoute;
 
 /// Receiver of a follow's messages.
 pub trait FollowObserver: Send {
     /// See [`Output::notice`].
     fn notice(&mut self, notice: FollowNotice);
+
+    /// See [`Output::located`].
+    fn located(&mut self, _route: &FollowRoute, _page: &str) {}
 
     /// See [`Output::progress`].
     fn progress(&mut self, _text: &str) {}
@@ -37,8 +41,9 @@ pub struct SinkOutput<O> {
 }
 
 impl<O: FollowObserver> SinkOutput<O> {
-    /// Creates the output of a follow of `url` by `protocol`. `source` is the name of its checkpoints.
-    pub fn new(opener: SinkOpener, source: Arc<str>, protocol: Protocol, url: String, observer: O) -> Self {
+    /// Creates the output of a follow. `source` is the name of its checkpoints.
+    pub fn new(opener: SinkOpener, source: Arc<str>, route: &FollowRoute, observer: O) -> Self {
+        let (protocol, url) = (route.protocol, route.url.clone());
         Self { opener, source, protocol, url, observer, has_failed: false }
     }
 
@@ -91,6 +96,11 @@ impl<O: FollowObserver> Output for SinkOutput<O> {
     fn notice(&mut self, notice: FollowNotice) {
         self.has_failed |= matches!(notice, FollowNotice::Failed(_));
         self.observer.notice(notice);
+    }
+
+    fn located(&mut self, route: &FollowRoute, page: &str) {
+        self.url.clone_from(&route.url);
+        self.observer.located(route, page);
     }
 
     fn progress(&mut self, text: &str) {

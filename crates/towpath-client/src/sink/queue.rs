@@ -10,7 +10,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use super::output::parse_checkpoint;
 use super::{SinkBatch, SinkEvent, SinkFailure, SinkWriter};
+use crate::route::FollowRoute;
 use crate::stop::{Stop, stopped};
 
 /// Maximum number of jobs that wait. The follower fetches no further until there is room.
@@ -139,6 +141,17 @@ impl SinkOpener {
         let (reply, opened) = oneshot::channel();
         self.send(SinkJob::Open { source: source.clone(), reply }).await?;
         opened.await.unwrap_or_else(|_| Err(self.failure()))
+    }
+
+    /// Like [`open`](Self::open), and returns the route on which the follow of the source goes on.
+    ///
+    /// # Errors
+    ///
+    /// The failure that ended the task, or [`SinkFailure::Refused`] if the checkpoint is damaged.
+    pub async fn open_route(&self, source: &Arc<str>) -> Result<Option<FollowRoute>, SinkFailure> {
+        let held = self.open(source).await?;
+        let checkpoint = held.map(|bytes| parse_checkpoint(source, &bytes)).transpose()?;
+        Ok(checkpoint.map(FollowRoute::from))
     }
 
     /// Queues a batch. It is not applied yet when this returns.

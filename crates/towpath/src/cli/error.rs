@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use towpath_client::state_file::StateError;
-use towpath_client::{DiscoverError, ListenError, SetupError};
+use towpath_client::{DiscoverError, FindRouteError, ListenError, SetupError};
 use towpath_cluster::ClusterError;
 use towpath_proto::follow::FollowError;
 use towpath_store::{OpenError, ReadError};
@@ -168,7 +168,20 @@ impl From<ListenError> for CliError {
 
 impl From<DiscoverError> for CliError {
     fn from(error: DiscoverError) -> Self {
-        Self::failed(error.to_string())
+        let hint = match error {
+            DiscoverError::Unknown { .. } => "; name its protocol with --protocol",
+            _ => "",
+        };
+        Self::failed(format!("{error}{hint}"))
+    }
+}
+
+impl From<FindRouteError> for CliError {
+    fn from(error: FindRouteError) -> Self {
+        match error {
+            FindRouteError::Discover(error) => error.into(),
+            other => Self::usage(other.to_string()),
+        }
     }
 }
 

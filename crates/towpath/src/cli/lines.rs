@@ -7,10 +7,10 @@ use serde_json::Value;
 use towpath_client::progress::FollowProgress;
 use towpath_client::sink::acks::{change_digest, reset_digest};
 use towpath_client::state_file::{StateError, StateFile};
-use towpath_client::{FollowNotice, Output, redact};
+use towpath_client::{FollowNotice, FollowRoute, Output, redact};
 use towpath_proto::follow::{FeedReset, Followed};
 
-use super::terminal::{plain, visible_json};
+use super::terminal::{message, plain, visible_json};
 
 /// Longest time for which lines of an unfinished unit stay unsaved while more arrive.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
@@ -88,6 +88,19 @@ impl<W: Write + Send + 'static> Output for Lines<W> {
         }
         eprintln!("towpath: {}", plain(&notice_text(&notice)));
     }
+
+    fn located(&mut self, route: &FollowRoute, page: &str) {
+        // Nothing was written yet, so no batch has the writer.
+        if let Some(LineWriter { state: Some(file), .. }) = &mut self.writer {
+            file.relocate(&route.url);
+        }
+        eprintln!("towpath: {}", message(&located_text(route, page)));
+    }
+}
+
+/// Returns the message that a page named the feed.
+pub(super) fn located_text(route: &FollowRoute, page: &str) -> String {
+    format!("following {} by {}, which {page} names", route.url, route.protocol)
 }
 
 /// Formats a notice for standard error.

@@ -1,10 +1,11 @@
 //! `towpath follow xmpp:…` and `towpath check xmpp:…`: an XMPP node, with an account of any XMPP server.
 
+use serde_json::Value;
 use towpath_client::progress::FollowProgress;
 use towpath_client::sink::SinkFailure;
-use towpath_client::state_file::{self, SavedFollow, StateFile};
+use towpath_client::state_file::{self, StateFile};
 use towpath_client::xmpp::{Account, drive_node, drive_node_check};
-use towpath_client::{FetchOptions, Fetcher, Output, Protocol, content_folder};
+use towpath_client::{FetchOptions, Fetcher, FollowRoute, Output, Protocol, content_folder};
 use towpath_proto::follow::{Checker as _, ReadLimits};
 use towpath_proto::push::xmpp::follow::NodeFollower;
 use towpath_proto::push::xmpp::jid;
@@ -34,7 +35,7 @@ pub(super) async fn follow_node(args: &FollowArgs, url: &Url, stop: &Stop) -> Re
     let progress = saved.as_ref().map_or_else(FollowProgress::default, |saved| {
         FollowProgress::resume(saved.state.clone(), &saved.acknowledged)
     });
-    let mut follower = follower(args, &uri, &account, saved)?;
+    let mut follower = follower(args, &uri, &account, saved.and_then(|saved| saved.state))?;
     let mut lines = Lines::new(std::io::stdout(), state_file, progress);
     let fetcher = fetcher(&uri, &account)?;
     match drive_node(&mut follower, &account, &fetcher, &mut lines, stop).await {
@@ -49,13 +50,14 @@ pub(super) async fn follow_node(args: &FollowArgs, url: &Url, stop: &Stop) -> Re
 pub(super) async fn follow_node_into<O: Output<Error = SinkFailure>>(
     args: &FollowArgs,
     url: &Url,
-    saved: Option<SavedFollow>,
-    output: impl FnOnce(Protocol, String) -> O,
+    held: Option<FollowRoute>,
+    output: impl FnOnce(&FollowRoute) -> O,
     stop: &Stop,
 ) -> Result<FollowEnd, CliError> {
     let (uri, account) = node_account(args, url)?;
-    let mut follower = follower(args, &uri, &account, saved)?;
-    let mut output = output(Protocol::Smart, uri.to_string());
+    let state = held.and_then(|held| held.state);
+    let mut output = output(&FollowRoute::held(Protocol::Smart, uri.to_string(), state.clone()));
+    let mut follower = follower(args, &uri, &account, state)?;
     let fetcher = fetcher(&uri, &account)?;
     let summary = drive_node(&mut follower, &account, &fetcher, &mut output, stop).await;
     Ok(FollowEnd::of(summary, args.mode()))
@@ -66,9 +68,9 @@ fn follower(
     args: &FollowArgs,
     uri: &NodeUri,
     account: &Account,
-    saved: Option<SavedFollow>,
+    state: Option<Value>,
 ) -> Result<NodeFollower, CliError> {
-    let follower = account.follower(uri, &args.from, saved.and_then(|saved| saved.state), args.mode())?;
+    let follower = account.follower(uri, &args.from, state, args.mode())?;
     let limits = args.limits.limits();
     let folder = args.large_content.as_deref().map(|base| content_folder(base, limits, args.mode()));
     Ok(follower.within(limits).with_folder(folder))

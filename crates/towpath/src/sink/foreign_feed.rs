@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 
-use towpath_client::sink::output::parse_checkpoint;
 use towpath_client::sink::{FollowObserver, SinkFailure, SinkOpener, SinkOutput};
 use towpath_client::{
-    DiscoverError, Fetcher, FollowNotice, FollowPace, FollowerConfig, discover, drive, follower, redact,
+    Fetcher, FindRouteError, FollowNotice, FollowRoute, FollowerOptions, RouteFollower, RouteRequest, redact,
 };
 use towpath_config::{Secret, SinkStart};
-use towpath_proto::follow::{FollowError, FollowMode, StartFrom};
+use towpath_proto::follow::{FollowError, StartFrom};
 
 use super::health::SinkHealth;
 use crate::engine::sinks::SinkEntry;
-use crate::stop::{Stop, stopped};
+use crate::stop::{Stop, unless_stopped};
 
 /// Reason why the feed is not followed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ForeignError {
     #[error(transparent)]
-    Discover(#[from] DiscoverError),
+    Route(#[from] FindRouteError),
     #[error(transparent)]
     Follow(#[from] FollowError),
     #[error(transparent)]
@@ -46,47 +45,22 @@ pub(super) async fn follow(
         fetcher = fetcher.with_headers(&url, config.header_map());
     }
     let source = source(url);
-    let mut name = None;
-    let (protocol, followed, state) = match opener.open(&source).await? {
-        Some(kept) => {
-            let kept = parse_checkpoint(&source, &kept)?;
-            (kept.protocol, kept.url, Some(kept.state))
-        }
-        None => match config.protocol() {
-            Some(protocol) => (protocol, url.expose().to_owned(), None),
-            None => {
-                let offer = tokio::select! {
-                    offer = discover(&fetcher, url.expose(), FollowPace::Held) => offer?,
-                    () = stopped(stop) => return Ok(()),
-                };
-                name = offer.feed;
-                (offer.protocol, offer.url, None)
-            }
-        },
-    };
-    let from = match config.from {
+    let held = opener.open_route(&source).await?;
+    let request = RouteRequest { protocol: config.protocol(), ..RouteRequest::default() };
+    let finding = FollowRoute::find(&fetcher, url.expose(), held, request);
+    let Some(route) = unless_stopped(stop, finding).await else { return Ok(()) };
+    let route = route?;
+    let mut options = FollowerOptions::default();
+    options.from = match config.from {
         SinkStart::Beginning => StartFrom::Beginning,
         SinkStart::Now => StartFrom::Now,
     };
-    let mut follower = follower(
-        protocol,
-        FollowerConfig {
-            url: followed.clone(),
-            from,
-            name,
-            fixed_name: None,
-            state,
-            mode: FollowMode::Continuous,
-            every: None,
-            limits: config.read_limits(),
-            large_folder: None,
-        },
-    )?;
+    options.limits = config.read_limits();
     let failing = opener.clone();
-    let observer = HealthObserver(health);
-    let mut output = SinkOutput::new(opener, source, protocol, followed, observer);
+    let mut output = SinkOutput::new(opener, source, &route, HealthObserver(health));
+    let follower = RouteFollower::new(route, options)?;
     tokio::select! {
-        followed = drive(follower.as_mut(), &fetcher, &mut output, stop) => followed.map(drop).map_err(Into::into),
+        followed = follower.drive(&fetcher, &mut output, stop) => followed.map(drop).map_err(Into::into),
         // The destination may fail for good while nothing is written to it.
         failure = failing.failed() => Err(failure.into()),
     }

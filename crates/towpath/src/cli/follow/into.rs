@@ -4,24 +4,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 use towpath_client::fleet::{FleetOptions, follow_fleet};
-use towpath_client::sink::output::parse_checkpoint;
 use towpath_client::sink::{
     DeadLetterFile, FleetObserver, FleetSink, FollowObserver, OnRefusedItem, SinkFailure, SinkOpener,
     SinkOptions, SinkOutput, SinkQueue, SinkStateFile, SinkWriter,
 };
-use towpath_client::state_file::SavedFollow;
-use towpath_client::{Checkpoint, FollowNotice, Offer, Sink};
+use towpath_client::{FollowNotice, FollowRoute, Offer, Sink};
 use towpath_sinks::open_with_state;
 use towpath_sinks::stdout::StdoutSink;
 use url::Url;
 
 use super::args::FollowArgs;
 use super::exit::{FollowEnd, fleet_exit, stopped_early};
-use super::plan::{FollowPlan, choose, follow_plan, many_feeds};
+use super::plan::{find_route, follow_route, many_feeds};
 use super::progress::SinkProgress;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::feed_url::is_node;
-use crate::cli::lines::notice_text;
+use crate::cli::lines::{located_text, notice_text};
 use crate::cli::node::follow_node_into;
 use crate::cli::terminal::{message, visible_json};
 use crate::stop::{Stop, unless_stopped};
@@ -97,39 +95,25 @@ async fn follow_one(
     stop: &Stop,
 ) -> Result<FollowEnd, CliError> {
     let source: Arc<str> = feed.as_str().into();
-    let Ok(held) = opener.open(&source).await else { return Ok(FollowEnd::SinkEnded) };
-    let saved = held.map(|bytes| saved_follow(args, feed, &bytes)).transpose()?;
-    let observer = || CliFollowObserver(progress.clone());
+    let held = match opener.open_route(&source).await {
+        Ok(held) => held,
+        Err(error @ SinkFailure::Refused(_)) => return Err(CliError::failed(error.to_string())),
+        Err(_) => return Ok(FollowEnd::SinkEnded),
+    };
+    let observer = CliFollowObserver(progress.clone());
     if is_node(feed) {
         args.headers.refuse_for_nodes()?;
-        let output = |protocol, url: String| {
-            SinkOutput::new(opener.clone(), source.clone(), protocol, url, observer())
-        };
-        return follow_node_into(args, feed, saved, output, stop).await;
+        let output = |route: &FollowRoute| SinkOutput::new(opener, source, route, observer);
+        return follow_node_into(args, feed, held, output, stop).await;
     }
     let fetcher = args.headers.fetcher([feed])?;
-    let Some(plan) = unless_stopped(stop, choose(args, feed, &fetcher, saved)).await else {
+    let Some(route) = unless_stopped(stop, find_route(args, feed, &fetcher, held)).await else {
         return Ok(FollowEnd::Exit(stopped_early(args.mode())));
     };
-    let plan = plan?;
-    let output = |plan: &FollowPlan| {
-        let (opener, url) = (opener.clone(), plan.url.clone());
-        Ok(SinkOutput::new(opener, source.clone(), plan.protocol, url, observer()))
-    };
-    let summary = follow_plan(args, feed, plan, &fetcher, stop, output).await?;
+    let route = route?;
+    let output = SinkOutput::new(opener, source, &route, observer);
+    let summary = follow_route(args, route, &fetcher, stop, output).await?;
     Ok(FollowEnd::of(summary, args.mode()))
-}
-
-/// Reads the position that the sink keeps for a feed.
-fn saved_follow(args: &FollowArgs, feed: &Url, bytes: &[u8]) -> Result<SavedFollow, CliError> {
-    let Checkpoint { protocol, url, state } =
-        parse_checkpoint(feed.as_str(), bytes).map_err(|error| CliError::failed(error.to_string()))?;
-    match args.protocol.0.filter(|requested| *requested != protocol) {
-        Some(requested) => Err(CliError::usage(format!(
-            "the destination follows {feed} by the protocol {protocol}, not {requested}"
-        ))),
-        None => Ok(SavedFollow { protocol, follows: url, state: Some(state), acknowledged: Vec::new() }),
-    }
 }
 
 /// Follows several feeds into the sink.
@@ -167,6 +151,10 @@ pub(crate) struct CliFollowObserver(Arc<SinkProgress>);
 impl FollowObserver for CliFollowObserver {
     fn notice(&mut self, notice: FollowNotice) {
         self.0.print(&notice_text(&notice));
+    }
+
+    fn located(&mut self, route: &FollowRoute, page: &str) {
+        self.0.print(&located_text(route, page));
     }
 
     fn progress(&mut self, text: &str) {

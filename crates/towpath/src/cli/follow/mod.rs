@@ -12,9 +12,10 @@ use std::io::Stdout;
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use towpath_client::FollowRoute;
 use towpath_client::fleet::{FleetOptions, follow_fleet};
 use towpath_client::progress::FollowProgress;
-use towpath_client::state_file::{self, StateFile};
+use towpath_client::state_file::{self, SavedFollow, StateFile};
 use url::Url;
 
 use super::error::{CliError, Exit};
@@ -26,7 +27,7 @@ use super::state_log::StateLog;
 use crate::stop::{self, Stop, unless_stopped};
 use args::FollowArgs;
 use exit::{exit, fleet_exit, stopped_early};
-use plan::{FollowPlan, choose, follow_plan, many_feeds};
+use plan::{find_route, follow_route, many_feeds};
 
 /// Follows feeds until stopped, or with `--once` until they have caught up.
 pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
@@ -67,12 +68,18 @@ async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, 
         Some(path) => state_file::load(path, feed, args.protocol.0)?,
         None => None,
     };
-    let Some(plan) = unless_stopped(stop, choose(args, feed, &fetcher, saved)).await else {
+    let (held, acknowledged) = match saved {
+        Some(SavedFollow { protocol, follows, state, acknowledged }) => {
+            (Some(FollowRoute::held(protocol, follows, state)), acknowledged)
+        }
+        None => (None, Vec::new()),
+    };
+    let Some(route) = unless_stopped(stop, find_route(args, feed, &fetcher, held)).await else {
         return Ok(stopped_early(args.mode()));
     };
-    let plan = plan?;
-    let ended = follow_plan(args, feed, plan, &fetcher, stop, |plan| output(args, feed, plan)).await?;
-    match ended {
+    let route = route?;
+    let lines = output(args, feed, &route, &acknowledged)?;
+    match follow_route(args, route, &fetcher, stop, lines).await? {
         Ok(ended) => Ok(exit(&ended, args.mode())),
         // The reader of the pipe has exited, as `head` does.
         Err(LinesError::Closed) => Ok(Exit::Failed),
@@ -81,12 +88,17 @@ async fn follow_one(args: &FollowArgs, feed: &Url, stop: &Stop) -> Result<Exit, 
 }
 
 /// Opens the output. Before the first request, so that an unwritable state file fails at once.
-fn output(args: &FollowArgs, feed: &Url, plan: &FollowPlan) -> Result<Lines<Stdout>, CliError> {
+fn output(
+    args: &FollowArgs,
+    feed: &Url,
+    route: &FollowRoute,
+    acknowledged: &[String],
+) -> Result<Lines<Stdout>, CliError> {
     let state_file = match &args.state {
-        Some(path) => Some(StateFile::open(path, feed, plan.protocol, &plan.url)?),
+        Some(path) => Some(StateFile::open(path, feed, route.protocol, &route.url)?),
         None => None,
     };
-    let progress = FollowProgress::resume(plan.state.clone(), &plan.acknowledged);
+    let progress = FollowProgress::resume(route.state.clone(), acknowledged);
     Ok(Lines::new(std::io::stdout(), state_file, progress))
 }
 

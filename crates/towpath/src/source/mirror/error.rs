@@ -1,6 +1,6 @@
 //! Failures of mirrors, and how the status of a source shows them.
 
-use towpath_client::DiscoverError;
+use towpath_client::{DiscoverError, FindRouteError};
 use towpath_proto::follow::FollowError;
 use towpath_store::{AppendError, ReadError, WriteError};
 
@@ -50,6 +50,15 @@ impl MirrorError {
             Self::Append(_) | Self::Store(_) | Self::Room { .. } => "STORE_ERROR",
         };
         SourceFailure::new(code, message)
+    }
+}
+
+impl From<FindRouteError> for MirrorError {
+    fn from(error: FindRouteError) -> Self {
+        match error {
+            FindRouteError::Discover(error) => Self::Discover(error),
+            other => Self::Follow(other.into()),
+        }
     }
 }
 

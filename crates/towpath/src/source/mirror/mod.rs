@@ -12,10 +12,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use towpath_client::{
-    Fetcher, FileStore, FollowNotice, FollowPace, FollowerConfig, Output, Protocol, discover, drive,
-    drive_with_calls, follower, pushed_follower, redact,
+    Fetcher, FileStore, FollowNotice, FollowPace, FollowRoute, FollowerOptions, Output, Protocol,
+    RouteOrigin, RouteRequest, drive, drive_with_calls, follower, pushed_follower, redact,
 };
-use towpath_proto::follow::{FollowMode, Followed, LargePart, StartFrom};
+use towpath_proto::follow::{Followed, LargePart};
 use towpath_proto::{NewChange, Op};
 use towpath_store::{AppendError, Expected, Table, TableWrite};
 use tracing::Instrument as _;
@@ -29,7 +29,7 @@ use crate::engine::attachments;
 use crate::engine::mirror_state::{MirrorState, key};
 use crate::engine::roles::{self, conditions};
 use crate::protocols::websub;
-use crate::stop::{Stop, stopped};
+use crate::stop::{Stop, stopped, unless_stopped};
 use crate::store_error::StoreError;
 
 pub use run::run;
@@ -52,72 +52,52 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
     let MirrorTarget { engine, feed, .. } = target;
     let saved = MirrorState::load(engine, feed, url).await?;
     let every = feed.config.source.as_ref().and_then(|source| source.every);
-    let (followed_url, protocol, state) = match saved {
-        Some(saved) => (saved.follows, saved.protocol, Some(saved.state)),
-        None => {
-            // An empty Smart Feed may hold the probe until its first item, so this must be interruptible.
-            let pace = if every.is_some() { FollowPace::Polled } else { FollowPace::Held };
-            let offer = tokio::select! {
-                offer = discover(fetcher, url, pace) => offer,
-                () = stopped(stop) => return Ok(()),
-            };
-            let offer = offer?;
-            tracing::info!(
-                feed = %feed.id(),
-                url = redact::url(&offer.url),
-                protocol = %offer.protocol,
-                because = %offer.why,
-                "mirroring"
-            );
-            (offer.url, offer.protocol, None)
-        }
-    };
-    let limits = feed.config.source.as_ref().map(|source| source.read_limits()).unwrap_or_default();
-    let (url_followed, from) = (followed_url.clone(), StartFrom::Beginning);
-    let config = FollowerConfig {
-        url: url_followed,
-        from,
-        name: None,
-        fixed_name: None,
-        state,
-        mode: FollowMode::Continuous,
-        every,
-        limits,
-        large_folder: None,
-    };
+    let held = saved.map(|saved| FollowRoute::held(saved.protocol, saved.follows, Some(saved.state)));
+    let pace = if every.is_some() { FollowPace::Polled } else { FollowPace::Held };
+    // An empty Smart Feed may hold the probe until its first item, so this must be interruptible.
+    let finding = FollowRoute::find(fetcher, url, held, RouteRequest { pace, ..RouteRequest::default() });
+    let Some(route) = unless_stopped(stop, finding).await else { return Ok(()) };
+    let route = route?;
+    if let RouteOrigin::Discovered(why) = &route.origin {
+        let (url, protocol) = (redact::url(&route.url), route.protocol);
+        tracing::info!(feed = %feed.id(), url, %protocol, because = why, "mirroring");
+    }
+    let mut options = FollowerOptions::default();
+    options.every = every;
+    options.limits = feed.config.source.as_ref().map(|source| source.read_limits()).unwrap_or_default();
     let saved = MirrorState {
         url: url.to_owned(),
-        follows: followed_url,
-        protocol,
+        follows: route.url.clone(),
+        protocol: route.protocol,
         seq: 0,
         source: None,
         state: Value::Null,
     };
     let (events, recorded) = mpsc::unbounded_channel();
     let mirror = Mirror::new(target.clone(), saved, events).await?;
-    let config =
-        FollowerConfig { large_folder: mirror.files.is_some().then(|| large::BASE.to_owned()), ..config };
+    options.large_folder = mirror.files.is_some().then(|| large::BASE.to_owned());
+    let driving = drive_mirror(mirror, route, options, fetcher, stop);
     // Beside the follow, which saving must not delay, and within it: what ends the follow ends this.
-    let (driven, ()) = tokio::join!(drive_mirror(mirror, config, fetcher, stop), target.record_all(recorded));
+    let (driven, ()) = tokio::join!(driving, target.record_all(recorded));
     driven
 }
 
 async fn drive_mirror(
     mut mirror: Mirror,
-    config: FollowerConfig,
+    route: FollowRoute,
+    options: FollowerOptions,
     fetcher: &Fetcher,
     stop: &Stop,
 ) -> Result<(), MirrorError> {
     let MirrorTarget { engine, feed, lease, .. } = mirror.target.clone();
-    let protocol = mirror.saved.protocol;
     let is_pushed = feed.config.source.as_ref().is_some_and(|source| source.push);
-    let driven = if is_pushed && protocol.has_hubs() {
+    let driven = if is_pushed && route.protocol.has_hubs() {
         let callback = format!("{}/feeds/{}/callback", engine.base_url, feed.id());
-        let (mut follower, key) = pushed_follower(protocol, config, &callback)?;
+        let (mut follower, key) = pushed_follower(route, options, &callback)?;
         let calls = websub::open_inbox(&engine, &feed, &key, &lease).await?;
         drive_with_calls(follower.as_mut(), fetcher, &mut mirror, stop, calls).await
     } else {
-        let mut follower = follower(protocol, config)?;
+        let mut follower = follower(route, options)?;
         drive(follower.as_mut(), fetcher, &mut mirror, stop).await
     };
     // Also after an error: the parts are in the store, and nothing else would end them before a day.
