@@ -105,6 +105,7 @@ mod http1;
 mod large_files;
 pub mod listen;
 pub mod memory_budget;
+mod problem;
 pub mod progress;
 pub mod protocol;
 pub mod publish;

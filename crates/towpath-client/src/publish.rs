@@ -18,11 +18,12 @@ use http::{HeaderMap, HeaderValue, Method};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use towpath_proto::Op;
-use towpath_proto::follow::{Request, RequestId, TransferError};
+use towpath_proto::follow::{Request, RequestId, ResponseHead, TransferError};
 use towpath_proto::line::Line;
 use url::Url;
 
 use crate::fetch::{FetchOptions, Fetcher, FullResponse};
+use crate::problem::refusal_reason;
 
 /// A request to publish failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +43,7 @@ pub enum PublishError {
         url: String,
         /// Status code.
         status: u16,
-        /// The server's reason.
+        /// The server's reason, without control characters.
         detail: String,
     },
     /// The response is not one of towpath.
@@ -63,16 +64,34 @@ pub enum PublishError {
 pub struct PublishReport {
     /// Number of new entries of the feed's log.
     pub appended: u64,
+    /// Number of these that changed items which were there.
+    #[serde(default)]
+    pub changed: u64,
     /// Number of lines that were there already.
     #[serde(default)]
     pub unchanged: u64,
+    /// Position of the change of a single item, or at which the log ends after several.
+    #[serde(default)]
+    pub last: u64,
 }
+
+/// Header of the position that a published item has.
+const POSITION: &str = "towpath-position";
 
 /// Client of a towpath server.
 #[derive(Debug, Clone)]
 pub struct ServerClient {
     base: Url,
     fetcher: Fetcher,
+}
+
+/// URL of a server, checked.
+fn parse_base(base: &str) -> Result<Url, PublishError> {
+    let url = Url::parse(base).map_err(|e| PublishError::Usage(format!("{base:?} is not a URL: {e}")))?;
+    match url.scheme() {
+        "http" | "https" => Ok(url),
+        _ => Err(PublishError::Usage(format!("{base:?} is neither http nor https"))),
+    }
 }
 
 /// Client of a feed of a towpath server.
@@ -89,13 +108,25 @@ impl ServerClient {
     ///
     /// [`PublishError::Usage`] if `base` is not a URL.
     pub fn new(base: &str) -> Result<Self, PublishError> {
-        let usage = |why: String| PublishError::Usage(why);
-        let url = Url::parse(base).map_err(|e| usage(format!("{base:?} is not a URL: {e}")))?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(usage(format!("{base:?} is neither http nor https")));
-        }
-        let fetcher = Fetcher::new(FetchOptions::default()).map_err(|e| usage(e.to_string()))?;
-        Ok(Self { fetcher: fetcher.with_named([base]), base: url })
+        let base_url = parse_base(base)?;
+        let fetcher =
+            Fetcher::new(FetchOptions::default()).map_err(|e| PublishError::Usage(e.to_string()))?;
+        Ok(Self { fetcher: fetcher.with_named([base]), base: base_url })
+    }
+
+    /// Like [`new`](Self::new), with an HTTP client. Private addresses are reached as far as it has them
+    /// [named](Fetcher::with_named).
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError::Usage`] if `base` is not a URL.
+    pub fn with_fetcher(base: &str, fetcher: Fetcher) -> Result<Self, PublishError> {
+        Ok(Self { base: parse_base(base)?, fetcher })
+    }
+
+    /// URL of the server.
+    pub fn base(&self) -> &str {
+        self.base.as_str()
     }
 
     /// Sends a token with each request, to this server only.
@@ -112,6 +143,15 @@ impl ServerClient {
         bearer.set_sensitive(true);
         let headers = HeaderMap::from_iter([(AUTHORIZATION, bearer)]);
         Ok(Self { fetcher: self.fetcher.with_headers(&self.base, headers), ..self })
+    }
+
+    /// Sends a request, with the token if it is to this server, and returns its response.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError`], also for a response with another status than 2xx.
+    pub async fn send(&self, request: Request) -> Result<FullResponse, PublishError> {
+        send(&self.fetcher, request).await
     }
 
     /// Returns a client of a feed.
@@ -143,8 +183,7 @@ impl FeedClient {
     pub async fn patch(&self, id: &str, changes: &Value) -> Result<PublishReport, PublishError> {
         let url = format!("{}?as=line", self.item_url(id)?);
         let body = Bytes::from(changes.to_string());
-        let answer = self.send(Method::PATCH, &url, "application/merge-patch+json", body).await?;
-        parse(&url, &answer)
+        self.publish(Method::PATCH, &url, "application/merge-patch+json", body).await
     }
 
     /// Deletes an item.
@@ -154,8 +193,7 @@ impl FeedClient {
     /// [`PublishError`], with the status 404 for an item that is not there.
     pub async fn delete(&self, id: &str) -> Result<PublishReport, PublishError> {
         let url = self.item_url(id)?;
-        let answer = self.send(Method::DELETE, &url, "", Bytes::new()).await?;
-        parse(&url, &answer)
+        self.publish(Method::DELETE, &url, "", Bytes::new()).await
     }
 
     /// Returns the line of an item.
@@ -165,7 +203,7 @@ impl FeedClient {
     /// [`PublishError`], with the status 404 for an item that is not there.
     pub async fn get(&self, id: &str) -> Result<Line, PublishError> {
         let url = format!("{}?as=line", self.item_url(id)?);
-        parse(&url, &self.send(Method::GET, &url, "", Bytes::new()).await?)
+        parse(&url, &send(&self.fetcher, Request::get(RequestId(0), &url)).await?.body)
     }
 
     /// Publishes lines: all of them, or none. Up to 10,000 and 64 MiB.
@@ -189,8 +227,17 @@ impl FeedClient {
     /// [`PublishError`].
     pub async fn batch_text(&self, lines: impl Into<Bytes>) -> Result<PublishReport, PublishError> {
         let url = format!("{}/items?as=line", self.url);
-        let answer = self.send(Method::POST, &url, "application/x-ndjson", lines.into()).await?;
-        parse(&url, &answer)
+        self.publish(Method::POST, &url, "application/x-ndjson", lines.into()).await
+    }
+
+    /// Like [`batch_text`](Self::batch_text), for lines of other publishers: their URLs may have any form.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError`].
+    pub async fn import_text(&self, lines: impl Into<Bytes>) -> Result<PublishReport, PublishError> {
+        let url = format!("{}/items?urls=any", self.url);
+        self.publish(Method::POST, &url, "application/x-ndjson", lines.into()).await
     }
 
     /// URL of the feed.
@@ -198,12 +245,18 @@ impl FeedClient {
         &self.url
     }
 
-    fn item_url(&self, id: &str) -> Result<String, PublishError> {
+    /// Returns the URL of an item.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError::Usage`] if no URL can name the id: an empty one, or a dot segment.
+    pub fn item_url(&self, id: &str) -> Result<String, PublishError> {
         let mut url = Url::parse(&self.url).map_err(|e| PublishError::Usage(e.to_string()))?;
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.push("items").push(id);
         }
-        // The parser removes segments that are dots, and an empty one names the feed's list.
+        // RFC 3986, section 5.2.4: a parser removes segments that are dots, also percent-encoded ones (WHATWG URL). An empty
+        // one names the feed's list.
         if id.is_empty() || matches!(id, "." | "..") {
             return Err(PublishError::Usage(format!(
                 "an id is 1 to 2048 bytes and no dot segment, not {id:?}"
@@ -212,27 +265,34 @@ impl FeedClient {
         Ok(url.into())
     }
 
-    async fn send(
+    async fn publish(
         &self,
         method: Method,
         url: &str,
         content_type: &str,
         body: Bytes,
-    ) -> Result<Bytes, PublishError> {
+    ) -> Result<PublishReport, PublishError> {
         let mut request = Request::get(RequestId(0), url);
         if !content_type.is_empty() {
             request = request.with(CONTENT_TYPE, content_type);
         }
-        let request = Request { method, body, ..request };
-        let FullResponse { head, body, .. } = self
-            .fetcher
-            .fetch_whole(&request)
-            .await
-            .map_err(|source| PublishError::Transfer { url: url.to_owned(), source })?;
-        if (200..300).contains(&head.status) {
-            return Ok(body);
+        let FullResponse { head, body, .. } =
+            send(&self.fetcher, Request { method, body, ..request }).await?;
+        let report: PublishReport = parse(url, &body)?;
+        let position = head.header(POSITION).and_then(|position| position.parse().ok());
+        Ok(PublishReport { last: position.unwrap_or(report.last), ..report })
+    }
+}
+
+/// Sends a request. A status other than 2xx is an error.
+async fn send(fetcher: &Fetcher, request: Request) -> Result<FullResponse, PublishError> {
+    let url = request.url.clone();
+    match fetcher.fetch_whole(&request).await {
+        Ok(response) if (200..300).contains(&response.head.status) => Ok(response),
+        Ok(FullResponse { head: ResponseHead { status, .. }, body, .. }) => {
+            Err(PublishError::Status { url, status, detail: refusal_reason(&body) })
         }
-        Err(PublishError::Status { url: url.to_owned(), status: head.status, detail: problem_detail(&body) })
+        Err(source) => Err(PublishError::Transfer { url, source }),
     }
 }
 
@@ -241,11 +301,4 @@ fn parse<T: for<'de> Deserialize<'de>>(url: &str, body: &[u8]) -> Result<T, Publ
         url: url.to_owned(),
         reason: format!("the answer is not one of towpath: {error}"),
     })
-}
-
-/// Returns the detail of a problem document (RFC 9457), or the beginning of another body.
-pub fn problem_detail(body: &[u8]) -> String {
-    let problem: Option<Value> = serde_json::from_slice(body).ok();
-    let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
-    detail.map_or_else(|| String::from_utf8_lossy(body).chars().take(200).collect(), str::to_owned)
 }

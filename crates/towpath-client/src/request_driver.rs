@@ -15,7 +15,8 @@ use super::body::StreamingBody;
 use super::clock::{DriverActivity, DriverClock, SystemClock};
 use super::fetch::Fetcher;
 use super::memory_budget::BodyShare;
-use super::response_hints::{ResponseHints, is_problem};
+use super::problem::is_problem;
+use super::response_hints::ResponseHints;
 
 /// Maximum number of requests in flight at once.
 const MAX_IN_FLIGHT: usize = 8;

@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use serde_json::Value;
 use towpath_proto::follow::{FollowError, RequestId, ResponseHead};
 use towpath_proto::format::peek::peek;
 use towpath_proto::sup::discovery::{Discovery, discover};
 use url::Url;
 
+use super::problem::response_problem;
+
 /// Number of bytes of a document that are searched for links.
 const SCANNED_BYTES: usize = 16 << 10;
-/// Number of characters of a server's reason that are shown.
-const MAX_DETAIL: usize = 500;
 
 /// Hints collected during one poll of a feed.
 #[derive(Debug, Default)]
@@ -93,21 +92,6 @@ impl ResponseHints {
             self.sup = found;
         }
     }
-}
-
-/// Returns true for a problem document (RFC 9457).
-pub(super) fn is_problem(head: &ResponseHead) -> bool {
-    let media_type = head.header("content-type").unwrap_or_default();
-    head.status >= 400
-        && media_type.split(';').next().unwrap_or_default().trim() == "application/problem+json"
-}
-
-/// Returns the detail of a problem document, if the response is one.
-pub(super) fn response_problem(head: &ResponseHead, body: &[u8]) -> Option<String> {
-    let problem: Value = is_problem(head).then(|| serde_json::from_slice(body).ok())??;
-    let detail = problem["detail"].as_str()?;
-    // It is a stranger's text on its way to a terminal.
-    Some(detail.chars().filter(|one| !one.is_control()).take(MAX_DETAIL).collect())
 }
 
 /// Finds the SUP links in a response's headers and in the head of its document.

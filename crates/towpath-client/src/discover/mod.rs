@@ -18,8 +18,8 @@ use towpath_proto::follow::{FollowError, Request, RequestId, ResponseHead, Trans
 use url::Url;
 
 use super::fetch::{Fetcher, StreamingResponse};
+use super::problem::response_problem;
 use super::protocol::{FollowPace, Protocol};
-use super::response_hints::response_problem;
 
 use detect::{EVENT_STREAM, media_type, page_with_hub};
 pub use detect::{ProbedResponse, alternates, describe, offers};

@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::error::{CliError, Exit};
-use super::publish_target::{PublishTarget, ServerClient, TargetArgs, feed_id};
+use super::publish_target::{PublishTarget, TargetArgs, feed_id};
+use super::server_commands::ServerCommands;
 use super::style::{OutputFormat, now_on_terminal, print_output, print_result, shown_time, table};
 use super::terminal::plain;
 
@@ -105,7 +106,7 @@ pub(crate) async fn feed(command: FeedCommand) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-async fn server(target: &TargetArgs) -> Result<ServerClient, CliError> {
+async fn server(target: &TargetArgs) -> Result<ServerCommands, CliError> {
     match target.open().await? {
         PublishTarget::Server(server) => Ok(server),
         folder @ PublishTarget::Folder(_) => {

@@ -35,6 +35,7 @@ mod request_headers;
 mod run;
 mod running_server;
 mod serve;
+mod server_commands;
 mod sink;
 mod snapshot;
 mod state_log;

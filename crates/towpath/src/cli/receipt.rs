@@ -1,13 +1,13 @@
 //! Receipts for what a command published, as the server gives them.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use towpath_client::PublishReport;
 
 use super::terminal::plain;
 use crate::plural::counted;
 
 /// Numbers of a batch, or of several.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Receipt {
     /// Changes that were appended.
     pub(crate) appended: usize,
@@ -17,6 +17,14 @@ pub(crate) struct Receipt {
     pub(crate) unchanged: usize,
     /// Position at which the log ends.
     pub(crate) last: u64,
+}
+
+impl From<PublishReport> for Receipt {
+    fn from(report: PublishReport) -> Self {
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let PublishReport { appended, changed, unchanged, last, .. } = report;
+        Self { appended: count(appended), changed: count(changed), unchanged: count(unchanged), last }
+    }
 }
 
 impl Receipt {

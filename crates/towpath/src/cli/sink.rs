@@ -5,7 +5,8 @@ use http::Method;
 use serde_json::Value;
 
 use super::error::{CliError, Exit};
-use super::publish_target::{PublishTarget, ServerClient, TargetArgs};
+use super::publish_target::{PublishTarget, TargetArgs};
+use super::server_commands::ServerCommands;
 use super::style::{self, OutputFormat, now_on_terminal, print_output, shown_time};
 use super::terminal::plain;
 use crate::plural::counted;
@@ -86,7 +87,7 @@ async fn ask(sink: &NamedSink, method: Method, what: &str) -> Result<Value, CliE
     server(&sink.target).await?.sinks(method, &format!("/{}/{what}", sink.name)).await
 }
 
-async fn server(target: &TargetArgs) -> Result<ServerClient, CliError> {
+async fn server(target: &TargetArgs) -> Result<ServerCommands, CliError> {
     match target.open().await? {
         PublishTarget::Server(server) => Ok(server),
         folder @ PublishTarget::Folder(_) => {

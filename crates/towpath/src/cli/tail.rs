@@ -12,7 +12,8 @@ use towpath_proto::{FeedId, Op};
 use towpath_store::{ItemOrder, ReadLimit, SeqRange};
 
 use super::error::{CliError, Exit};
-use super::publish_target::{PublishTarget, ServerClient, TargetArgs, feed_id, known_feed, position_of};
+use super::publish_target::{PublishTarget, TargetArgs, feed_id, known_feed};
+use super::server_commands::{ServerCommands, position_of};
 use super::style::{Colour, OutputFormat, Painter, written};
 use super::terminal::{plain, visible_json};
 use crate::engine::Engine;
@@ -54,7 +55,7 @@ pub(crate) async fn tail(args: TailArgs) -> Result<Exit, CliError> {
     tailed.map(|()| Exit::Done)
 }
 
-async fn from_server(args: &TailArgs, server: &ServerClient, feed: &FeedId) -> Result<(), CliError> {
+async fn from_server(args: &TailArgs, server: &ServerCommands, feed: &FeedId) -> Result<(), CliError> {
     let mut since = None;
     if args.lines > 0 {
         // Latest first, so that deletions are among them; `last` leaves those out.
