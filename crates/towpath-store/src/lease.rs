@@ -123,7 +123,11 @@ impl Lease {
         self.term.as_ref().is_none_or(|term| term.includes(Instant::now()))
     }
 
-    /// Fails where [`Self::is_current`] is false.
+    /// Checks that the lease holds.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Expired`] where [`Self::is_current`] is false.
     pub fn check(&self) -> Result<(), LeaseError> {
         if self.is_current() { Ok(()) } else { Err(LeaseError::Expired { role: self.role.clone() }) }
     }

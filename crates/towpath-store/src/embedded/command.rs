@@ -66,13 +66,21 @@ pub enum CommandResult {
 }
 
 impl LogCommand {
-    /// Creates an append. Fails with [`AppendError::Invalid`] where a change cannot be stored.
+    /// Creates an append.
+    ///
+    /// # Errors
+    ///
+    /// [`AppendError::Invalid`] if a change cannot be stored.
     pub fn append(feed: &FeedId, expected: Expected, changes: Vec<NewChange>) -> Result<Self, AppendError> {
         let (feed, changes) = (feed.clone(), decide::prepare(feed, changes)?);
         Ok(Self(CommandBody::Append { feed, expected, changes }))
     }
 
-    /// Creates table writes. Fails with [`WriteError::KeyTooLong`].
+    /// Creates table writes.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::KeyTooLong`].
     pub fn write(writes: Vec<TableWrite>, conditions: Vec<Precondition>) -> Result<Self, WriteError> {
         decide::check_keys(&writes)?;
         let conditions =
@@ -127,6 +135,10 @@ impl LogCommand {
     }
 
     /// Decodes one command from the beginning of `from`, and advances it.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] if the bytes are damaged, or of a later version.
     pub fn decode(from: &mut Bytes) -> Result<Self, DecodeError> {
         // The bytes come from the log, which other versions of the program also write to. Each read is checked,
         // because a panic here would repeat on every node and after every restart.

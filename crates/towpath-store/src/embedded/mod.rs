@@ -145,8 +145,10 @@ pub struct EmbeddedStore {
 impl EmbeddedStore {
     /// Opens the store in `folder`, which is created if needed.
     ///
-    /// Fails where another process has it open, where it cannot be written to, and where it is not a data
-    /// folder of a known format.
+    /// # Errors
+    ///
+    /// [`OpenError`] if another process has it open, if it cannot be written to, and if it is not a data folder of a
+    /// known format.
     pub fn open(folder: impl AsRef<Path>, options: EmbeddedOptions) -> Result<Self, OpenError> {
         let path = folder.as_ref();
         let engine = Arc::new(StorageEngine::open(folder::DataFolder::open(path)?, &options)?);
@@ -180,8 +182,10 @@ impl EmbeddedStore {
 
     /// Appends changes that another store decided, with their positions, times and hashes.
     ///
-    /// Each change must follow the end of the log, else this fails with [`AppendError::Conflict`]. It must
-    /// follow its item's latest version here, else this fails with [`AppendError::Invalid`].
+    /// # Errors
+    ///
+    /// [`AppendError::Conflict`] if a change does not follow the end of the log, and [`AppendError::Invalid`] if it does
+    /// not follow its item's latest version here.
     pub async fn replicate(&self, feed: &FeedId, changes: Vec<Change>) -> Result<Appended, AppendError> {
         let name = feed.clone();
         let replicate = |reply| CommitRequest::Replicate { feed: name, changes, reply };
@@ -189,11 +193,19 @@ impl EmbeddedStore {
     }
 
     /// Checks every index against the log, and the log against itself. Reads the whole store.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] if the store cannot be read. What the check finds is no error.
     pub async fn verify(&self) -> Result<VerifyReport, ReadError> {
         self.verify_with(Arc::default()).await
     }
 
     /// Does what [`Self::verify`] does, and says how far it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::verify`].
     pub async fn verify_with(&self, progress: Arc<VerifyProgress>) -> Result<VerifyReport, ReadError> {
         let engine = self.engine()?;
         self.blocking(ReadTarget::Everything, move || engine.verify(&progress)).await

@@ -39,7 +39,9 @@ pub struct ReplicaWriter {
 impl EmbeddedStore {
     /// Opens the replica in `folder`, which is created if needed. `options.clock` is not used.
     ///
-    /// Fails as [`EmbeddedStore::open`] does, and where the folder holds a store that is not a replica.
+    /// # Errors
+    ///
+    /// As [`EmbeddedStore::open`], and if the folder holds a store that is not a replica.
     pub fn open_replica(
         folder: impl AsRef<Path>,
         options: &EmbeddedOptions,
@@ -68,21 +70,37 @@ impl EmbeddedStore {
 
 impl ReplicaWriter {
     /// Returns a value of the metadata that earlier groups wrote.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplicaError`] if the replica cannot be read.
     pub fn metadata(&self, key: &[u8]) -> Result<Option<Bytes>, ReplicaError> {
         Ok(self.state.engine.metadata(key)?)
     }
 
     /// Returns all metadata whose keys begin with `prefix`, ordered by key.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplicaError`] if the replica cannot be read.
     pub fn scan_metadata(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Bytes)>, ReplicaError> {
         Ok(self.state.engine.scan_metadata(prefix)?)
     }
 
     /// Returns the feature level of the cluster, up to the last group.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplicaError`] if the replica cannot be read.
     pub fn level(&self) -> Result<u8, ReplicaError> {
         Ok(self.state.level()?)
     }
 
-    /// Fails where a group cannot be applied: the disk is nearly full, or an earlier write failed.
+    /// Checks that a group can be applied.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplicaError::Write`] if the disk is nearly full, or an earlier write failed.
     pub fn check_writable(&self) -> Result<(), ReplicaError> {
         self.state.engine.check_writable(DiskNeed::Much).map_err(ReplicaError::Write)
     }
@@ -100,6 +118,10 @@ impl ReplicaWriter {
     }
 
     /// Applies a group atomically, and notifies readers, hooks and waiters.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplicaError::Write`].
     pub fn commit(&self, group: ReplicaGroup<'_>) -> Result<(), ReplicaError> {
         let ReplicaGroup { group, appended, metadata } = group;
         let decided = group.finish();
@@ -127,7 +149,11 @@ pub struct ReplicaGroup<'a> {
 }
 
 impl ReplicaGroup<'_> {
-    /// Decides a command that was created at `now`. An error is this replica's own: it cannot continue.
+    /// Decides a command that was created at `now`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReplicaError`], which is this replica's own: it cannot continue.
     pub fn apply(&mut self, now: Timestamp, command: LogCommand) -> Result<CommandResult, ReplicaError> {
         // The time in the message, not the clock: every replica must decide alike.
         self.group.set_time(now);

@@ -32,16 +32,9 @@ pub fn stream_query(
     // `?` is never a cursor, so a hostile id degrades without a copy of it.
     let last = last.map(|id| if id.len() > MAX_LAST_EVENT_ID { "?" } else { id });
     PullQuery {
-        order: FeedOrder::MODIFIED,
         since: last.map(|id| PositionSpec::Cursor(id.to_owned())).or(start),
-        until: None,
-        max: limits.default_items,
-        requested_max: None,
-        last: None,
         timeout: limits.max_timeout,
-        has_timeout: true,
-        callback: None,
-        base_query: String::new(),
+        ..PullQuery::at_once(FeedOrder::MODIFIED, limits.default_items)
     }
 }
 

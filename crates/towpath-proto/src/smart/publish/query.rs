@@ -143,6 +143,22 @@ impl PullQuery {
         })
     }
 
+    /// Returns the query for up to `max` items in an order, from its beginning, that is answered at once.
+    pub fn at_once(order: FeedOrder, max: usize) -> Self {
+        Self {
+            order,
+            since: None,
+            until: None,
+            max,
+            requested_max: None,
+            last: None,
+            timeout: Duration::ZERO,
+            has_timeout: true,
+            callback: None,
+            base_query: String::new(),
+        }
+    }
+
     /// Returns the query of the topic that has the page's items (WebSub 4: "the canonical URL for the topic").
     pub fn topic_query(&self) -> String {
         let pairs = self.base_query.split('&').filter(|pair| is_topic_parameter(pair));

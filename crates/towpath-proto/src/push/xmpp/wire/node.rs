@@ -71,18 +71,7 @@ impl NodeName {
 
     /// Returns a query of the node's feed for at most `max` items, without waiting.
     pub fn query(&self, max: usize) -> PullQuery {
-        PullQuery {
-            order: self.order,
-            since: None,
-            until: None,
-            max,
-            requested_max: None,
-            has_timeout: true,
-            last: None,
-            timeout: std::time::Duration::ZERO,
-            callback: None,
-            base_query: self.base_query.clone(),
-        }
+        PullQuery { base_query: self.base_query.clone(), ..PullQuery::at_once(self.order, max) }
     }
 }
 

@@ -63,18 +63,8 @@ impl PushPosition {
             Self::Unknown(since) => (true, since, 1),
             Self::At { since, .. } => (false, since, ITEMS),
         };
-        PullQuery {
-            order: FeedOrder { by, descending },
-            since: since.clone().map(PositionSpec::Cursor),
-            until: None,
-            max,
-            requested_max: None,
-            has_timeout: true,
-            last: None,
-            timeout: std::time::Duration::ZERO,
-            callback: None,
-            base_query: String::new(),
-        }
+        let since = since.clone().map(PositionSpec::Cursor);
+        PullQuery { since, ..PullQuery::at_once(FeedOrder { by, descending }, max) }
     }
 
     /// Returns the position after the last item, from the response to [`Self::query`] of an unknown position.
