@@ -111,6 +111,7 @@ pub mod protocol;
 pub mod publish;
 pub mod random;
 pub mod redact;
+mod redirects;
 mod request_driver;
 mod response_hints;
 pub mod route;

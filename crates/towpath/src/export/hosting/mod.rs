@@ -1,15 +1,15 @@
 //! Configuration for those who serve a tree in a folder: nginx, and hosts that read `_headers` and `_redirects`.
 
+mod nginx;
+
 use std::path::Path;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 use towpath_proto::diffdelta::headers::{IMMUTABLE, JSON, MUTABLE};
 use towpath_proto::history::wire::Syntax;
-use towpath_proto::sup::discovery::REL;
 
-use crate::document::cors::{CorsPolicy, EXPOSED, MAX_AGE, METHODS, REQUEST_HEADERS};
-use crate::export::paths::{GONE, OWN};
+use crate::document::cors::{CorsPolicy, EXPOSED};
 use crate::export::tree_document::TreeDocument;
 
 const CHECK: &str = "no-cache";
@@ -108,8 +108,8 @@ pub(super) fn configuration(base_url: &str, root: &Path, cors: &CorsPolicy) -> V
         headers: HeaderMap::new(),
     };
     vec![
-        file("/.towpath/towpath-http.conf", nginx_maps(base_url, cors)),
-        file("/.towpath/towpath.conf", nginx_locations(base_url, root, cors)),
+        file("/.towpath/towpath-http.conf", nginx::maps(base_url, cors)),
+        file("/.towpath/towpath.conf", nginx::locations(base_url, root, cors)),
         file("/_headers", headers(base_url, cors)),
         file("/_redirects", redirects(base_url)),
     ]
@@ -119,185 +119,6 @@ pub(super) fn configuration(base_url: &str, root: &Path, cors: &CorsPolicy) -> V
 fn path_of(base_url: &str) -> &str {
     let authority = base_url.find("://").map_or(0, |at| at + 3);
     base_url[authority..].find('/').map_or("", |at| base_url[authority + at..].trim_end_matches('/'))
-}
-
-/// Variables from the names that symbolic links lead to. They count in the whole of nginx, so their names are ours.
-fn nginx_maps(base_url: &str, cors: &CorsPolicy) -> String {
-    let mut text = String::from(
-        "# Made by towpath. To be included where nginx has `http { … }`.\n\
-         # What a document's headers are stands in the name of the file that its path leads to.\n",
-    );
-    let at = r"/\.towpath/bodies/feeds/";
-    text.push_str(&format!(
-        "map $realpath_root $towpath_page_cache {{\n    default \"{IMMUTABLE}\";\n    \"~{at}.+;c=0;\" {CHECK};\n}}\n"
-    ));
-    let prefix = path_of(base_url).replace('.', r"\.");
-    text.push_str(&format!(
-        "map $uri $towpath_feed {{\n    default \"\";\n    \"~^{prefix}/(?:feeds|archive|diff/source|diff)/(?!_global/)\
-         (?<towpath_feed_name>[a-z0-9_-]+)/\" $towpath_feed_name;\n}}\n"
-    ));
-    let mut map = |variable: &str, lines: &[String]| {
-        text.push_str(&format!("map $realpath_root ${variable} {{\n    default \"\";\n"));
-        for line in lines {
-            text.push_str(&format!("    {line};\n"));
-        }
-        text.push_str("}\n");
-    };
-    map(
-        "towpath_multipart",
-        &[format!(r#""~{at}.+;b=(?<towpath_b>[^;/]+);" 'multipart/mixed; boundary="$towpath_b"'"#)],
-    );
-    map(
-        "towpath_cache",
-        &[
-            format!("\"~{at}.+;c=0;\" no-cache"),
-            format!("\"~{at}.+;c=i;\" \"{IMMUTABLE}\""),
-            format!("\"~{at}.+;c=(?<towpath_c>[0-9]+);\" \"public, max-age=$towpath_c\""),
-        ],
-    );
-    for (variable, fact, rel) in
-        [("towpath_self", "o", "self"), ("towpath_prev", "p", "prev"), ("towpath_next", "n", "next")]
-    {
-        let feed = format!("{variable}_feed");
-        let number = format!("{variable}_number");
-        map(
-            variable,
-            &[format!(
-                "\"~{at}(?<{feed}>[^/]+)/replication/.*;{fact}=(?<{number}>[0-9]+);\" \
-                 '<{base_url}/feeds/${feed}/replication/pages/${number}>; rel=\"{rel}\"'"
-            )],
-        );
-    }
-    let sup = |variable: &str, value: &str| {
-        [format!(
-            "\"~{at}.+;s=(?<{variable}_id>[0-9a-f]+);\" '{}'",
-            value.replace("ID", &format!("${variable}_id"))
-        )]
-    };
-    map("towpath_sup", &sup("towpath_sup", &format!("{base_url}/sup.json#ID")));
-    let link = format!("<{base_url}/sup.json#ID>; rel=\"{REL}\"; type=\"application/json\"");
-    map("towpath_sup_link", &sup("towpath_sup_link", &link));
-    if let CorsPolicy::Listed(origins) = cors {
-        text.push_str(&nginx_origin_map(origins));
-    }
-    text
-}
-
-/// Variable with the request's origin, if its pages may read.
-fn nginx_origin_map(origins: &[HeaderValue]) -> String {
-    // nginx sends no header whose value is empty, so other origins get none.
-    let mut text = String::from("map $http_origin $towpath_origin {\n    default \"\";\n");
-    for origin in origins.iter().filter_map(|origin| origin.to_str().ok()) {
-        text.push_str(&format!("    \"{origin}\" \"{origin}\";\n"));
-    }
-    text.push_str("}\n");
-    text
-}
-
-/// Headers by which other origins' pages may read a document behind nginx.
-fn nginx_cors(cors: &CorsPolicy) -> Vec<(&'static str, &'static str)> {
-    match cors {
-        CorsPolicy::SameOrigin => Vec::new(),
-        CorsPolicy::AnyOrigin => {
-            vec![("Access-Control-Allow-Origin", "*"), ("Access-Control-Expose-Headers", EXPOSED)]
-        }
-        CorsPolicy::Listed(_) => vec![
-            ("Access-Control-Allow-Origin", "$towpath_origin"),
-            ("Access-Control-Expose-Headers", EXPOSED),
-            ("Vary", "Origin"),
-        ],
-    }
-}
-
-/// Answer to a preflight, within a location. Headers of the location are not inherited beside those of the block.
-fn nginx_preflight(cors: &[(&str, &str)]) -> String {
-    if cors.is_empty() {
-        return String::new();
-    }
-    let more = [
-        ("Access-Control-Allow-Methods", METHODS),
-        ("Access-Control-Allow-Headers", REQUEST_HEADERS),
-        ("Access-Control-Max-Age", MAX_AGE),
-    ];
-    let line = |(name, value): &(&str, &str)| format!("        add_header {name} \"{value}\";\n");
-    let lines: String = cors.iter().chain(&more).map(line).collect();
-    format!("    if ($request_method = OPTIONS) {{\n{lines}        return 204;\n    }}\n")
-}
-
-fn nginx_locations(base_url: &str, root: &Path, cors: &CorsPolicy) -> String {
-    let mut text = String::from("# Made by towpath. To be included where nginx has `server { … }`.\n");
-    // A dot in a regular expression fits any character.
-    let prefix = path_of(base_url).replace('.', r"\.");
-    // A quote in the folder's name would end nginx's string.
-    let root = root.display().to_string().replace('\\', r"\\").replace('"', "\\\"");
-    let cors = nginx_cors(cors);
-    let preflight = nginx_preflight(&cors);
-    let mut location = |paths: &str, file: &str, media_type: &str, headers: &[(&str, &str)]| {
-        text.push_str(&format!("location ~ \"^{prefix}(?<towpath_path>{paths})$\" {{\n"));
-        text.push_str(&format!("    alias \"{root}$towpath_path{file}\";\n"));
-        // An empty `types` has nginx take the type from `default_type`, not from the file's name.
-        text.push_str("    gzip_static on;\n    gzip_vary on;\n    types {}\n");
-        text.push_str(&format!("    default_type \"{media_type}\";\n"));
-        if is_dropped(paths) {
-            let mark = format!("{root}/{OWN}/{GONE}$towpath_path.{GONE}");
-            text.push_str(&format!("    if (-f \"{mark}\") {{\n        return 410;\n    }}\n"));
-        }
-        text.push_str(&preflight);
-        for (name, value) in headers.iter().chain(&[("Towpath-Feed", "$towpath_feed")]).chain(&cors) {
-            text.push_str(&format!("    add_header {name} \"{value}\";\n"));
-        }
-        text.push_str("}\n");
-    };
-    for class in classes() {
-        let is_page = class.paths.ends_with("/[0-9]+") && !class.is_index;
-        let file = if class.is_index { "/index" } else { "" };
-        let cache = if is_page { "$towpath_page_cache" } else { class.cache };
-        location(&class.paths, file, &class.media_type, &class.cache_lines(cache));
-    }
-    // Their media type contains a boundary, so it cannot be a constant of the location.
-    let pages = [
-        ("Content-Type", "$towpath_multipart"),
-        ("Cache-Control", "$towpath_cache"),
-        ("Link", "$towpath_self"),
-        ("Link", "$towpath_prev"),
-        ("Link", "$towpath_next"),
-        ("X-SUP-ID", "$towpath_sup"),
-        ("Link", "$towpath_sup_link"),
-    ];
-    location("/feeds/[^/]+/replication", "/index", "", &pages);
-    location("/feeds/[^/]+/replication/pages/[0-9]+", "", "", &pages);
-    location("/feeds/[^/]+/snapshots/[0-9]+/pages/[0-9]+", "", "", &pages);
-    text.push_str(&nginx_files(&prefix, &root, &cors));
-    // State and bodies under other names must not be served as documents.
-    let own = format!("location ~ \"^{prefix}/(?:\\.towpath/|_headers$|_redirects$)\" {{ return 404; }}\n");
-    text.push_str(&own);
-    text
-}
-
-/// Location of uploaded files. They are strangers': what a browser would run has no type of its own.
-fn nginx_files(prefix: &str, root: &str, cors: &[(&str, &str)]) -> String {
-    let paths = "/feeds/[^/]+/attachments/[0-9a-f]+/[^/]+";
-    let mut text = format!("location ~ \"^{prefix}(?<towpath_path>{paths})$\" {{\n");
-    text.push_str(&format!("    alias \"{root}$towpath_path\";\n"));
-    text.push_str(
-        "    types {\n        image/png png; image/jpeg jpg jpeg; image/gif gif; image/webp webp; image/avif avif;\n\
-         \x20       audio/mpeg mp3; audio/mp4 m4a; audio/ogg ogg opus; audio/flac flac; video/mp4 mp4; video/webm webm;\n\
-         \x20       application/pdf pdf; application/zip zip; application/json json; text/csv csv; text/plain txt;\n    }\n\
-         \x20   default_type application/octet-stream;\n",
-    );
-    text.push_str(&format!(
-        "    if (-f \"{root}/{OWN}/{GONE}$towpath_path.{GONE}\") {{\n        return 410;\n    }}\n"
-    ));
-    for (name, value) in OF_FILES.iter().chain(cors) {
-        text.push_str(&format!("    add_header {name} \"{value}\";\n"));
-    }
-    text.push_str("}\n");
-    text
-}
-
-/// Returns true if retention drops documents of these paths: those with a number.
-fn is_dropped(paths: &str) -> bool {
-    paths.starts_with("/feeds/") && paths.ends_with("[0-9]+")
 }
 
 /// Netlify's and Cloudflare Pages' form. No path fits two rules, for their headers would be joined.
@@ -365,7 +186,7 @@ mod tests {
     fn diffdelta_6_3_documents_have_directives_for_cdns() {
         use towpath_proto::diffdelta::headers::CDN_CACHE_CONTROL;
         let rules = headers("https://a.example", &CorsPolicy::SameOrigin);
-        let locations = nginx_locations("https://a.example", Path::new("/srv/x"), &CorsPolicy::SameOrigin);
+        let locations = nginx::locations("https://a.example", Path::new("/srv/x"), &CorsPolicy::SameOrigin);
         let name = |line: &str| line.to_ascii_lowercase().contains(CDN_CACHE_CONTROL.as_str());
         for (pattern, directives) in [
             ("/diff/*", Some(MUTABLE)),
@@ -413,14 +234,14 @@ mod tests {
         }
         // Their types are those of their names.
         assert!(!lines.iter().any(|line| line.contains("Content-Type:")), "{lines:?}");
-        let nginx = nginx_locations("https://a.example", Path::new("/srv/x"), &CorsPolicy::SameOrigin);
+        let nginx = nginx::locations("https://a.example", Path::new("/srv/x"), &CorsPolicy::SameOrigin);
         assert!(nginx.contains("add_header Content-Security-Policy \"sandbox; default-src 'none'\";"));
     }
 
     /// To a follower, 404 means that the publisher is at fault, and 410 that the page was dropped.
     #[test]
     fn pages_that_were_dropped_are_410() {
-        let text = nginx_locations("https://a.example", Path::new("/srv/x"), &CorsPolicy::SameOrigin);
+        let text = nginx::locations("https://a.example", Path::new("/srv/x"), &CorsPolicy::SameOrigin);
         let locations: Vec<&str> = text.split("location ~ ").collect();
         let mark = "if (-f \"/srv/x/.towpath/gone$towpath_path.gone\") {\n        return 410;";
         for (paths, is_marked) in [
