@@ -641,3 +641,29 @@ fn the_head_of_a_podcast_is_read() {
     let own = "<image><url>/own.png</url></image><managingEditor>bo@a.example (Bo)</managingEditor>";
     assert_eq!(head(own), ("https://from.example/own.png".into(), vec!["Bo".into()]));
 }
+
+/// JSON has no largest number (RFC 8259, section 6). One that nothing in memory holds keeps its digits as a text.
+#[test]
+fn numbers_of_any_size_keep_their_digits() {
+    let feed = br#"{"version":"https://jsonfeed.org/version/1.1","_n":1e400,"items":[
+        {"id":123456789012345678901234567890,"content_text":"a","_n":{"big":1e400,"tiny":1e-400,"fine":[1.5,-0.25]}},
+        {"id":123456789012345678901234567891,"content_text":"b","_n":18446744073709551615}]}"#;
+    let items = read(feed, &ReadOptions::default()).unwrap().items;
+    let ids: Vec<&str> = items.iter().map(|item| item.id.as_str()).collect();
+    assert_eq!(ids, ["123456789012345678901234567890", "123456789012345678901234567891"]);
+    let expected = serde_json::json!({"big": "1e400", "tiny": "1e-400", "fine": [1.5, -0.25]});
+    assert_eq!(items[0].extra["json_feed"]["_n"], expected);
+    assert_eq!(items[1].extra["json_feed"]["_n"], serde_json::json!(18_446_744_073_709_551_615_u64));
+
+    let mapping = Mapping { id: "/id".into(), title: Some("/n".into()), ..Mapping::default() };
+    let options = ReadOptions { format: Some(Format::Json), mapping: Some(&mapping), ..options() };
+    let items = read(br#"[{"id":1,"n":1e400},{"id":2,"n":-0.10}]"#, &options).unwrap().items;
+    let titles: Vec<Option<&str>> = items.iter().map(|item| item.title.as_deref()).collect();
+    assert_eq!(titles, [Some("1e400"), Some("-0.10")]);
+    assert!(items[0].content.as_ref().unwrap().text().unwrap().contains("\"n\":1e400"), "as written");
+
+    let line = br#"{"id":"a","json":{"n":1e400},"item":{"extra":{"n":[1e400,2]}}}"#;
+    let item = Line::parse(line).unwrap().into_change().unwrap().item;
+    assert_eq!(item.extra["n"], serde_json::json!(["1e400", 2]));
+    assert_eq!(item.content.unwrap().text(), Some(r#"{"n":1e400}"#));
+}

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use super::budget::Budget;
 use super::date;
 use super::iri;
+use super::json_numbers::numbers_as_text;
 use super::json_value::{BoundedValue, SharedBudget};
 use super::xml::{Ns, Tag, XmlReader};
 use crate::Timestamp;
@@ -135,7 +136,8 @@ impl ItemBuilder {
     pub(crate) fn extra_json(&mut self, text: &str, budget: &mut Budget) -> Result<bool, FormatError> {
         let before = budget.left();
         let shared = SharedBudget::new(budget);
-        let mut parser = serde_json::Deserializer::from_str(text);
+        let text = numbers_as_text(text);
+        let mut parser = serde_json::Deserializer::from_str(&text);
         let read = BoundedValue { shared: &shared, depth: 0 }.deserialize(&mut parser);
         if let Some(exceeded) = shared.exceeded() {
             return Err(exceeded);

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::error::FormatError;
 use super::json::{Base, syntax_error, without_mark};
+use super::json_numbers::numbers_as_text;
 use super::json_value::{BoundedValue, SharedBudget};
 
 /// Reader of a list's items.
@@ -48,7 +49,7 @@ pub(crate) enum ListMember {
 
 /// Reads an object, and passes the elements of its array `items` to `reader`, one after the other.
 pub(crate) fn read_list(text: &str, reader: &mut impl ListReader) -> Result<ListDocument, FormatError> {
-    let text = without_mark(text);
+    let text = &numbers_as_text(without_mark(text));
     let mut parser = serde_json::Deserializer::from_str(text);
     let mut failed = None;
     let seed = DocumentSeed { reader, failed: &mut failed };

@@ -19,6 +19,7 @@ pub(crate) mod json;
 pub mod json_feed;
 pub(crate) mod json_list;
 pub(crate) mod json_lists;
+pub(crate) mod json_numbers;
 pub mod json_pointers;
 mod json_repair;
 pub(crate) mod json_value;

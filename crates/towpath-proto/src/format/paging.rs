@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use url::Url;
 
 use super::json::{scalar, without_mark};
+use super::json_numbers::numbers_as_text;
 use super::{link, sniff};
 
 /// Location of the next page's address.
@@ -114,7 +115,7 @@ fn scalar_at(body: &[u8], pointer: &str) -> Result<Option<String>, PagingError> 
     let mut parser = serde_json::Deserializer::from_str(without_mark(&text));
     // What is no JSON gets its error, with a position, where its items are read.
     let Ok(found) = PointerSeed(&path).deserialize(&mut parser) else { return Ok(None) };
-    let value = found.and_then(|raw| serde_json::from_str(raw.get()).ok());
+    let value = found.and_then(|raw| serde_json::from_str(&numbers_as_text(raw.get())).ok());
     match value {
         None | Some(serde_json::Value::Null | serde_json::Value::Bool(false)) => Ok(None),
         Some(value) => match scalar(&value) {

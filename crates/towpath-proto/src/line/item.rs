@@ -3,9 +3,11 @@
 use jiff::Timestamp;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::attachment::{self, Attachment};
+use crate::format::json_numbers::numbers_as_text;
 use crate::item::{Author, Content, Item};
 
 /// Fields of a line's `item`.
@@ -40,7 +42,7 @@ pub struct LineItem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// See [`Item::extra`].
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[serde(default, skip_serializing_if = "Map::is_empty", deserialize_with = "read_extra")]
     pub extra: Map<String, Value>,
 }
 
@@ -136,6 +138,12 @@ fn take_attachments(extra: &mut Map<String, Value>, of_source: Vec<Attachment>) 
         extra.remove(attachment::ATTACHMENTS);
     }
     read
+}
+
+/// Reads `extra`. A number that nothing in memory holds is kept as a text.
+fn read_extra<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Map<String, Value>, D::Error> {
+    let written = Box::<RawValue>::deserialize(deserializer)?;
+    serde_json::from_str(&numbers_as_text(written.get())).map_err(D::Error::custom)
 }
 
 /// Reads authors: objects without other members, or bare names.

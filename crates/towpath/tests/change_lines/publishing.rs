@@ -203,9 +203,11 @@ fn bodies_of_other_programs_are_mapped() {
         (&json!("2026-01-02T03:04:05Z"), &json!(["a"]))
     );
     assert_eq!(counts(&post(&server, "blog", "application/json; charset=utf-8", &hook(first))), [0, 0, 1, 0]);
-    let two =
-        json!([{"uuid": "p1", "deleted_at": "2026-02-01"}, {"uuid": 2, "title": "Two", "deleted_at": null}]);
-    assert_eq!(counts(&post(&server, "blog", JSON.1, &hook(two))), [2, 0, 0, 0]);
+    let two = json!([{"uuid": "p1", "deleted_at": "2026-02-01", "n": "1e400"}, {"uuid": 2, "title": "Two", "deleted_at": null}]);
+    assert_eq!(
+        counts(&post(&server, "blog", JSON.1, &hook(two).replace("\"1e400\"", "1e400"))),
+        [2, 0, 0, 0]
+    );
     assert_eq!(server.get("/feeds/blog/items/p1").status, 410);
     assert_eq!(item(&server, "blog", "2")["item"]["title"], "Two");
     for (body, pointer) in [
@@ -246,6 +248,15 @@ fn forms_with_and_without_files() {
         let refused = post(&server, "aa", form, text);
         assert!(refused.status == 400 && refused.text().contains(part), "{text}: {}", refused.text());
     }
+    // Numbers stay as written, in forms and when another member is patched.
+    let written = r#"{"n":1e400,"m":12345678901234567890123,"f":1.50}"#;
+    assert_eq!(counts(&post(&server, "aa", form, &format!("id=numbers&json={written}"))), [1, 0, 0, 0]);
+    let patch = ("Content-Type", "application/merge-patch+json");
+    let address = "/feeds/aa/items/numbers";
+    let patched =
+        server.ask("PATCH", &format!("{address}?as=line"), &[patch], b"{\"item\":{\"title\":\"N\"}}");
+    assert!((200..300).contains(&patched.status), "{}", patched.text());
+    assert_eq!(server.get(address).text(), written);
     let part =
         |head: &str, body: &str| format!("--b1\r\nContent-Disposition: form-data; {head}\r\n\r\n{body}\r\n");
     let body = part("name=\"id\"", "m")

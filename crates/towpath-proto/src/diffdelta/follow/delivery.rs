@@ -13,6 +13,7 @@ use crate::diffdelta::wire::delta_item::{ReadDelta, read};
 use crate::diffdelta::wire::{DeltaDocument, DeltaKind, ItemBuckets};
 use crate::follow::{Event, Followed};
 use crate::format::budget::Budget;
+use crate::format::json_numbers::numbers_as_text;
 use crate::format::json_value::read_value;
 use crate::format::{DocumentLimits, FormatError};
 
@@ -152,7 +153,7 @@ impl RawDelta {
         budget: &mut Budget,
     ) -> Result<Option<(Option<Timestamp>, Followed)>, ItemError> {
         let before = budget.left();
-        let value = read_value(self.text.get(), budget);
+        let value = read_value(&numbers_as_text(self.text.get()), budget);
         // The values are gone before the next item is read.
         budget.refund(before.saturating_sub(budget.left()));
         let value = value.map_err(|error| match error {

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::documents::DeltaKind;
 use super::payload::{PROFILE, Payload};
+use crate::format::json_numbers::numbers_as_text;
 use crate::item::{Author, Item};
 
 /// A parsed delta item.
@@ -107,7 +108,9 @@ fn restore(shown: Item, payload: Payload<'_>, members: &Map<String, Value>) -> R
     let content = payload.content()?;
     let summary = excerpt(members).filter(|_| payload.is_same("summary")).map(str::to_owned);
     let extra = match &payload.extra {
-        Some(text) => serde_json::from_str(text).map_err(|e| format!("source_payload.extra: {e}"))?,
+        Some(text) => {
+            serde_json::from_str(&numbers_as_text(text)).map_err(|e| format!("source_payload.extra: {e}"))?
+        }
         None => Map::new(),
     };
     let has = |name: &str| !payload.absent.iter().any(|a| a == name);

@@ -10,6 +10,7 @@ mod key;
 mod number;
 
 use key::{decode, utf16_order};
+pub(crate) use number::lexeme;
 
 /// Maximum nesting depth of arrays and objects.
 pub const MAX_DEPTH: usize = 128;

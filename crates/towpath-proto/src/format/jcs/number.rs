@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Returns the number at the start of `text`, by JSON's grammar, or the number of valid bytes.
-pub(super) fn lexeme(text: &[u8]) -> Result<&str, usize> {
+pub(crate) fn lexeme(text: &[u8]) -> Result<&str, usize> {
     let digits = |from: usize| text[from..].iter().take_while(|b| b.is_ascii_digit()).count();
     let some_digits = |from: usize| match digits(from) {
         0 => Err(from),

@@ -11,6 +11,7 @@ use super::error::FormatError;
 use super::feed_document::{FeedDocument, Format};
 use super::iri;
 use super::json::{Base, kind, scalar, syntax_error, without_mark};
+use super::json_numbers::numbers_as_text;
 use super::json_value::{BoundedValue, SharedBudget};
 use super::media_type;
 use super::problems::Problems;
@@ -99,7 +100,8 @@ impl RawItemReader for MappedListReader<'_> {
     fn read_item(&mut self, key: Option<&str>, raw: &RawValue) -> Result<(), FormatError> {
         let before = self.base.budget.left();
         let shared = SharedBudget::new(&mut self.base.budget);
-        let mut parser = serde_json::Deserializer::from_str(raw.get());
+        let text = numbers_as_text(raw.get());
+        let mut parser = serde_json::Deserializer::from_str(&text);
         let value = BoundedValue { shared: &shared, depth: 0 }.deserialize(&mut parser).map_err(|error| {
             let offset = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
             shared.exceeded().unwrap_or_else(|| syntax_error(self.text, offset, &error))

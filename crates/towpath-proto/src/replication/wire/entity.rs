@@ -21,6 +21,7 @@ use crate::change::{Change, Op};
 use crate::feed_id::FeedId;
 use crate::follow::Followed;
 use crate::format::http_date;
+use crate::format::json_numbers::numbers_as_text;
 use crate::format::multipart::{Entity, Headers, LargeBody};
 use crate::item::{Content, Item};
 
@@ -218,7 +219,8 @@ fn digest(body: &[u8]) -> String {
 fn split_body(body: &Bytes) -> Result<(ItemHeader, Bytes), String> {
     // JSON of one line has no line feed, so the first one ends it. The content may have any bytes.
     let end = memchr::memchr(b'\n', body).ok_or("the body has no line of JSON")?;
-    let form = serde_json::from_slice(&body[..end]).map_err(|e| e.to_string())?;
+    let form = std::str::from_utf8(&body[..end]).map_err(|e| e.to_string())?;
+    let form = serde_json::from_str(&numbers_as_text(form)).map_err(|e| e.to_string())?;
     Ok((form, body.slice(end + 1..)))
 }
 
@@ -374,7 +376,8 @@ fn read_item(
         // The body holds the item first; the content's type is in the JSON.
         Some(wire::IN_BODY) => split_body(&entity.body).map_err(unreadable)?,
         Some(text) => {
-            let form = serde_json::from_str(text).map_err(|e| unreadable(e.to_string()))?;
+            let form = serde_json::from_str(&numbers_as_text(text));
+            let form = form.map_err(|e| unreadable(e.to_string()))?;
             (form, entity.body.clone())
         }
         None => {

@@ -1,7 +1,7 @@
 //! `PATCH …?as=line`: a merge patch (RFC 7396) of an item's line.
 
 use serde_json::{Map, Value};
-use towpath_proto::line::Line;
+use towpath_proto::line::{JsonText, Line};
 use towpath_proto::{Item, NewChange, Op};
 
 use crate::document::route_error::RouteError;
@@ -28,13 +28,15 @@ pub(super) fn parse(body: &[u8]) -> Result<Value, RouteError> {
 
 /// Returns the change by which an item becomes what its patched line says.
 pub(super) fn apply(item: &Item, patch: &Value, urls: UrlRule) -> Result<NewChange, RouteError> {
-    let line = serde_json::to_value(Line::new(Op::Put, item, None));
-    let mut line = line.map_err(|e| RouteError::internal(e.to_string()))?;
+    let mut line = Line::new(Op::Put, item, None);
+    let is_kept = CONTENTS.iter().all(|name| patch.get(name).is_none());
+    let json = line.json.take_if(|_| is_kept);
+    let mut line = serde_json::to_value(line).map_err(|e| RouteError::internal(e.to_string()))?;
     if let (Some(line), Some(patch)) = (line.as_object_mut(), patch.as_object()) {
         replace_content(line, patch);
     }
     towpath_proto::patch::merge(&mut line, patch.clone());
-    let text = line.to_string();
+    let text = publish::with_json(&line, json.as_ref().map(JsonText::as_str));
     publish::line(text.as_bytes(), BodyPlace::Only("the patched item"), urls).map(|line| line.change)
 }
 

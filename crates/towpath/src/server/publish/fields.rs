@@ -1,11 +1,12 @@
 //! Fields of a form, as an item.
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use towpath_proto::Content;
 
 use super::attachments::{UploadedFile, url};
-use super::line::{BodyPlace, PublishedLine, line};
+use super::line::{BodyPlace, PublishedLine, line, with_json};
 use super::urls::UrlRule;
 use crate::document::route_error::RouteError;
 use crate::engine::attachments::NewFile;
@@ -74,7 +75,7 @@ impl Fields {
 
     /// Returns the item of the fields, without files.
     pub(super) fn into_line(self, urls: UrlRule) -> Result<PublishedLine, RouteError> {
-        line(self.json()?.to_string().as_bytes(), BodyPlace::Only("the form"), urls)
+        self.line(&self.json()?, urls)
     }
 
     /// Returns the item, and what is to be stored beside it: a file named `content` is its content, `image` its image,
@@ -109,7 +110,7 @@ impl Fields {
             }
             stored.push(file);
         }
-        let mut line = line(json.to_string().as_bytes(), BodyPlace::Only("the form"), urls)?;
+        let mut line = self.line(&json, urls)?;
         if let Some(content) = content {
             if line.change.item.content.is_some() {
                 return Err(RouteError::bad_request("the form has content both as a field and as a file"));
@@ -120,7 +121,16 @@ impl Fields {
         Ok((line, stored))
     }
 
-    /// Returns the fields as a line. Empty fields are absent: forms send every field that they show.
+    /// Reads the line of the fields, which is `json` without its content.
+    fn line(&self, json: &Value, urls: UrlRule) -> Result<PublishedLine, RouteError> {
+        let content = self.fields.iter().rfind(|(name, value)| name == "json" && !value.is_empty());
+        let content = content.map(|(_, content)| serde_json::from_str::<&RawValue>(content)).transpose();
+        let content = content.map_err(|e| RouteError::bad_request(format!("field json is not JSON: {e}")))?;
+        let text = with_json(json, content.map(RawValue::get));
+        line(text.as_bytes(), BodyPlace::Only("the form"), urls)
+    }
+
+    /// Returns the fields as a line, but for `json`. Empty fields are absent: forms send every field that they show.
     fn json(&self) -> Result<Value, RouteError> {
         let (mut line, mut item) = (Map::new(), Map::new());
         let push = |item: &mut Map<String, Value>, list: &str, value: Value| {
@@ -134,11 +144,8 @@ impl Fields {
                 "id" | "op" | "content" | "content_type" | "content_base64" | "publish_at" => {
                     line.insert(name.clone(), text());
                 }
-                "json" => {
-                    let value = serde_json::from_str(value);
-                    let error = |e| RouteError::bad_request(format!("field json is not JSON: {e}"));
-                    line.insert(name.clone(), value.map_err(error)?);
-                }
+                // Added to the text of the line.
+                "json" => {}
                 "title" | "url" | "summary" | "published" | "updated" | "image" => {
                     item.insert(name.clone(), text());
                 }

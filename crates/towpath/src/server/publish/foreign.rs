@@ -61,8 +61,8 @@ fn read_item(
     }
     let Some(read) = read.items.into_iter().next() else { return Err(bad(&"the item has no id")) };
     let is_deleted = config.deleted.as_ref().is_some_and(|pointer| {
-        let value: Option<Value> = serde_json::from_str(item.get()).ok();
-        value.as_ref().and_then(|value| value.pointer(pointer)).is_some_and(says_yes)
+        // A number beyond every double is a number but zero.
+        raw_at(item, pointer).is_some_and(|raw| serde_json::from_str(raw.get()).map_or(true, says_yes))
     });
     let change = match is_deleted {
         true => NewChange::delete(read.id),
@@ -80,10 +80,10 @@ fn read_item(
 }
 
 /// Returns true for a value by which programs say yes: `true`, a number but zero, a text such as the time of a deletion.
-fn says_yes(value: &Value) -> bool {
+fn says_yes(value: Value) -> bool {
     match value {
         Value::Null => false,
-        Value::Bool(yes) => *yes,
+        Value::Bool(yes) => yes,
         Value::Number(number) => number.as_f64() != Some(0.0),
         Value::String(text) => !text.is_empty(),
         Value::Array(_) | Value::Object(_) => true,

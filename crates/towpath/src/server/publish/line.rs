@@ -3,6 +3,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use serde_json::Value;
 use towpath_proto::NewChange;
 use towpath_proto::line::{Line, LineError};
 
@@ -78,4 +79,15 @@ pub(in crate::server) fn line(
         error(&format_args!("{at}: {reason}")).at(at)
     })?;
     Ok(PublishedLine { place, change, publish_at })
+}
+
+/// Returns the text of a line whose JSON content is apart, as it was written. As a value it would lose long numbers.
+pub(in crate::server) fn with_json(line: &Value, json: Option<&str>) -> String {
+    let mut text = line.to_string();
+    if let Some(json) = json {
+        // Every line has a member, such as its id, so a comma comes before this one.
+        text.pop();
+        text.extend([",\"json\":", json, "}"]);
+    }
+    text
 }

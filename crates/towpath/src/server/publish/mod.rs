@@ -14,5 +14,5 @@ pub(super) use attachments::get as attachment;
 pub(super) use batch::{BatchReceipt, post};
 pub(super) use large::{ReceivedContent, ReceivedFile, check_room, content, is_large};
 pub(super) use limits::MAX_CONTENT;
-pub(super) use line::{BodyPlace, PublishedLine, line};
+pub(super) use line::{BodyPlace, PublishedLine, line, with_json};
 pub(crate) use urls::UrlRule;
