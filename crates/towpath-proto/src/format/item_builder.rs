@@ -82,6 +82,17 @@ impl ItemBuilder {
         }
     }
 
+    /// Takes the name of a field that the item has as an empty text.
+    pub(crate) fn empty_field(&mut self, name: &str) {
+        match name {
+            "title" => drop(self.item.title.get_or_insert_default()),
+            "summary" => drop(self.item.summary.get_or_insert_default()),
+            "tag" => self.item.tags.push(String::new()),
+            // A later version may have more of them.
+            _ => {}
+        }
+    }
+
     /// Adds a tag whose whole element is stored as well: a repeated one is dropped.
     pub(crate) fn tag_of_stored_element(&mut self, tag: String) {
         if !self.has_tag(&tag) {

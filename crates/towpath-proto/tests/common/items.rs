@@ -11,6 +11,11 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof!["[ -~]{1,20}", "[ \t\r\n<>&\"'a😀é]{1,12}", "<p>[a-z &;]{0,9}</p>", "]]>[a-z]{0,3}"]
 }
 
+/// Texts as of [`text`], and the empty one: an item with an empty title is not one without a title.
+fn maybe_empty() -> impl Strategy<Value = String> {
+    prop_oneof![4 => text(), 1 => Just(String::new())]
+}
+
 /// Absolute URLs, most of them valid.
 fn address() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -113,9 +118,10 @@ fn extra() -> impl Strategy<Value = Map<String, Value>> {
 /// Items whose texts XML can hold, with any text as id.
 pub fn any_item() -> impl Strategy<Value = Item> {
     let id = prop_oneof![text(), address(), "[\u{0}-\u{1f}a/%]{1,6}", "[0-9]{1,5}"];
-    let texts = (prop::option::of(text()), prop::option::of(text()), prop::option::of(address()));
+    let texts =
+        (prop::option::of(maybe_empty()), prop::option::of(maybe_empty()), prop::option::of(address()));
     let dates = (prop::option::of(timestamp()), prop::option::of(timestamp()));
-    let lists = (prop::collection::vec(author(), 0..3), prop::collection::vec(text(), 0..3));
+    let lists = (prop::collection::vec(author(), 0..3), prop::collection::vec(maybe_empty(), 0..3));
     (id, texts, prop::option::of(content()), dates, lists, extra()).prop_map(
         |(id, (title, summary, url), content, (published, updated), (authors, tags), extra)| Item {
             id,

@@ -17,6 +17,7 @@
 //! | `tp:before`, `tp:after`, `tp:plain`, `tp:base64` on `content` | the bytes of an XML document beside its element |
 //! | `tp:type` on `content` | the media type, if Atom does not allow it; the text is Base 64 |
 //! | `<tp:name>`, `<tp:email>`, `<tp:uri>` in a person | values that Atom's elements do not allow |
+//! | `<tp:empty>` in an entry | a field of this name is an empty text: `title`, `summary`, or the next `tag` |
 //! | `<tp:extra>` | the rest of the item's `extra`, a JSON object |
 
 mod content;
@@ -26,7 +27,7 @@ mod write;
 pub(crate) use content::write as write_content;
 pub(crate) use read::{element, read};
 pub(crate) use write::{
-    ElementForm, NOWHERE, category, derived_image, extras, history, is_kept, own_id_element, own_url_element,
-    page, person, start_deleted_entry,
+    ElementForm, NOWHERE, category, derived_image, empty_field, extras, history, is_kept, own_id_element,
+    own_url_element, page, person, start_deleted_entry,
 };
 pub use write::{content_base, write, write_entry};

@@ -103,6 +103,10 @@ pub(crate) fn element<'i>(
         (Ns::Towpath, "changed" | "modified") => builder.modified = date_element(xml, tag)?,
         (Ns::Towpath, "url") => builder.own_url = own_text(xml)?,
         (Ns::Towpath, "assigned") => builder.has_assigned_date |= xml.text()?.trim() == "updated",
+        (Ns::Towpath, "empty") => {
+            let name = xml.trimmed_text()?;
+            builder.empty_field(&name);
+        }
         (Ns::Towpath, "extra") => {
             let text = xml.text()?;
             if !builder.extra_json(&text, xml.budget())? {

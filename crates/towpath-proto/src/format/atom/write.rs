@@ -159,11 +159,22 @@ pub(crate) fn own_url_element(xml: &mut XmlWriter, url: &str) {
     }
 }
 
+/// Marks a field that the item has as an empty text. Both formats require some elements, and readers take an empty one
+/// for none.
+// Not an attribute of the element: JavaScript parsers take an element with one for an object. The mark makes earlier
+// versions skip it.
+pub(crate) fn empty_field(xml: &mut XmlWriter, name: &str, text: Option<&str>) {
+    if text.is_some_and(str::is_empty) {
+        xml.start("tp:empty").attribute("tp:assigned", "1").text(name).end();
+    }
+}
+
 fn entry_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<'_>) {
     let item = entry.item;
     xml.element("id", &ids.iri(&item.id));
     own_id_element(xml, &item.id, ids);
     xml.element("title", item.title.as_deref().unwrap_or_default());
+    empty_field(xml, "title", item.title.as_deref());
     match item.updated {
         Some(updated) => xml.element("updated", &updated.to_string()),
         // Beside the date, not on it: readers take an element with an attribute for an object, not a date.
@@ -188,8 +199,9 @@ fn entry_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds
         fits: &|element| fits(element, item),
         write: &|element| Cow::Borrowed(element),
         category: &|element| category(element, Ns::Atom),
-        tag: &|xml, tag| {
-            xml.start("category").attribute("term", tag).end();
+        tag: &|xml, tag| match tag {
+            "" => empty_field(xml, "tag", Some(tag)),
+            tag => drop(xml.start("category").attribute("term", tag).end()),
         },
         shows: &|element| attachment::of_element(element).map(|found| found.url),
     };
@@ -216,6 +228,7 @@ fn texts(xml: &mut XmlWriter, item: &Item) {
     if summary.is_some() || has_source || item.content.as_ref().is_some_and(content::needs_summary) {
         text_construct(xml, "summary", summary.unwrap_or_default());
     }
+    empty_field(xml, "summary", item.summary.as_deref());
     match &item.content {
         Some(content) => content::write(xml, "content", content),
         // An entry without an alternate link must have content, even if empty.

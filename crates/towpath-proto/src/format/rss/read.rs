@@ -225,7 +225,8 @@ fn module_element<'i>(
     builder: &mut ItemBuilder,
     seen: &SeenElements,
 ) -> Result<(), FormatError> {
-    if is_derived(xml)? {
+    // Marked for earlier versions, which would store it.
+    if (tag.ns, tag.local) != (Ns::Towpath, "empty") && is_derived(xml)? {
         return xml.skip();
     }
     match (tag.ns, tag.local) {

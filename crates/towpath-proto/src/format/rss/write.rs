@@ -90,6 +90,7 @@ fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<
     if title.is_some() || item.summary.is_none() {
         xml.element("title", title.unwrap_or_default());
     }
+    atom::empty_field(xml, "title", item.title.as_deref());
     if let Some(url) = &item.url {
         xml.element("link", &encoded(url));
         atom::own_url_element(xml, url);
@@ -114,6 +115,7 @@ fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<
     }
     if let Some(summary) = &item.summary {
         xml.element("description", summary);
+        atom::empty_field(xml, "summary", Some(summary));
     }
     if let Some(content) = &item.content {
         write_content(xml, content);
@@ -122,8 +124,9 @@ fn item_elements(xml: &mut XmlWriter, entry: &DocumentEntry<'_>, ids: &EntryIds<
         fits: &|element| super::read::keeps(element, item),
         write: &for_rss,
         category: &|element| atom::category(element, Ns::Rss),
-        tag: &|xml, tag| {
-            xml.element("category", tag);
+        tag: &|xml, tag| match tag {
+            "" => atom::empty_field(xml, "tag", Some(tag)),
+            tag => drop(xml.element("category", tag)),
         },
         shows: &|element| {
             enclosure(element).and_then(|_| attachment::of_element(element)).map(|found| found.url)
