@@ -108,6 +108,12 @@ fn a_dead_receiver_slows_nobody_and_gets_everything_in_the_end() {
     assert_eq!((&health["status"], &health["sinks"]["failing"]), (&json!("degraded"), &json!(1)), "{health}");
     let ready = server.json("/readyz");
     assert_eq!((&ready["status"], &ready["parts"]["sinks"]["status"]), (&json!("ready"), &json!("degraded")));
+    // Nor is it one of the container, whose health check this is.
+    for (state, answer) in [("live", "\"live\""), ("ready", "\"ready\"")] {
+        let probed = folder.run(&["status", "--probe", state]);
+        let printed = crate::common::stdout(&probed);
+        assert!(probed.status.success() && printed.contains(answer), "{printed}");
+    }
     order(&server, "alive", "pause");
     wait_until("the pause shows in health and metrics", || {
         let metrics = server.get("/metrics").text();

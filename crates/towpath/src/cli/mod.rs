@@ -24,6 +24,7 @@ mod logging;
 mod manual;
 mod node;
 mod open;
+mod probe;
 mod progress;
 mod protocol_arg;
 mod publish;

@@ -103,6 +103,20 @@ impl TargetArgs {
         }
     }
 
+    /// Returns the URL of the server, whether it answers or not.
+    pub(super) fn url(&self) -> Result<String, CliError> {
+        if let Some(base) = &self.server {
+            return Ok(base.as_str().trim_end_matches('/').to_owned());
+        }
+        let config = self.config.load()?;
+        Ok(match user_of(&config.server.data) {
+            // With port 0 the system chose the port.
+            FolderUser::Server(server) => server.url,
+            // A server that starts has no record yet.
+            FolderUser::Process(_) | FolderUser::Nobody => config.local_url(),
+        })
+    }
+
     /// Finds a running server, and opens nothing.
     pub(super) async fn find(&self) -> Result<FoundTarget, CliError> {
         let config = self.config.load()?;

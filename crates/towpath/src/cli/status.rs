@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::error::{CliError, Exit};
 use super::open;
+use super::probe::{Probe, probe};
 use super::publish_target::{FoundTarget, PublishTarget, TargetArgs};
 use super::sink;
 use super::style::{Colour, OutputFormat, Painter, now_on_terminal, shown_time as shown, written};
@@ -31,6 +32,10 @@ pub(crate) struct StatusArgs {
     /// Print it again every two seconds, until interrupted
     #[arg(long)]
     watch: bool,
+    /// Ask only for the state of the server itself, and print its answer: for supervisors and containers. The exit code is
+    /// 0 whatever becomes of sources, sinks and exports
+    #[arg(long, value_enum, value_name = "STATE", conflicts_with_all = ["format", "watch"])]
+    probe: Option<Probe>,
 }
 
 /// State of a server, or of its folder.
@@ -46,6 +51,9 @@ struct NodeStatus {
 }
 
 pub(crate) async fn status(args: &StatusArgs) -> Result<Exit, CliError> {
+    if let Some(state) = args.probe {
+        return probe(&args.target, state).await;
+    }
     if args.watch {
         return watch(args).await;
     }
