@@ -108,6 +108,11 @@ pub(super) fn key(feed: &FeedId, upload: &str, index: u64) -> Vec<u8> {
     format!("attachment-chunks/{feed}/{upload}/{index:08x}").into_bytes()
 }
 
+/// Returns the beginning of the keys of a feed's chunks.
+pub(super) fn prefix(feed: &FeedId) -> Vec<u8> {
+    format!("attachment-chunks/{feed}/").into_bytes()
+}
+
 /// Reads a chunk whose size is right, or tells what is wrong with it.
 pub(super) async fn checked(
     store: &dyn Store,

@@ -5,6 +5,7 @@
 mod chunks;
 mod cleanup;
 mod mirrored;
+mod orphans;
 mod save;
 #[cfg(test)]
 mod tests;

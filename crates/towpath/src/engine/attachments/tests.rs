@@ -238,6 +238,44 @@ async fn every_row_of_a_file_is_checked_and_repaired() {
     assert_eq!(damages, 2 * (2 + 3 + 2) + 2 + 1);
 }
 
+/// A file whose record and name are both gone is found by its chunks, and restored where its item names it.
+#[tokio::test]
+async fn chunks_that_nothing_names_are_found() {
+    for (is_named, rows) in [(true, 3 + 2), (false, 0)] {
+        let store = store();
+        let mut film = upload("film");
+        film.save(store.as_ref()).await.unwrap();
+        write(store.as_ref(), &mut film, &bytes(2 * CHUNK + 5)).await;
+        let file = film.keep(store.as_ref()).await.unwrap();
+        film.forget(store.as_ref()).await.unwrap();
+        let mut item = Item::new("film");
+        if is_named {
+            let url = format!("https://a.example{}", file.path(&feed()));
+            let attachment = json!([{"url": url, "media_type": "video/mp4", "sha256": file.sha256()}]);
+            item.extra.insert("attachments".into(), attachment);
+        }
+        store.append(&feed(), Expected::Any, vec![NewChange::put(item)]).await.unwrap();
+        assert_eq!(verify(store.as_ref()).await.unwrap().0, []);
+        let gone = |key| TableWrite { table: Table::Documents, key, value: None };
+        let damage = vec![gone(bytes_row(&feed(), &file.key)), gone(name_row(&feed(), &file.key))];
+        store.write(damage, Vec::new()).await.unwrap();
+        let found = verify(store.as_ref()).await.unwrap().0;
+        assert!(found.len() == 1 && found[0].problem == "its record is missing", "{found:?}");
+        let place =
+            if is_named { "file \"a.mp4\" of item \"film\"" } else { "1048581 bytes of an unknown file" };
+        assert!(found[0].place.starts_with(place), "{found:?}");
+        let lost = repair(store.as_ref()).await.unwrap();
+        assert_eq!(lost.len(), usize::from(!is_named), "{lost:?}");
+        assert_eq!(verify(store.as_ref()).await.unwrap().0, []);
+        assert_eq!(self::rows(store.as_ref()).await, rows);
+        if is_named {
+            let kept = chunked(store.as_ref(), &file.key).await;
+            assert_eq!((kept.size, kept.media_type.as_str()), (2 * CHUNK as u64 + 5, "video/mp4"));
+            assert_eq!(list(store.as_ref(), &feed()).await.unwrap(), [file]);
+        }
+    }
+}
+
 /// Returns the key of a row without the random id of its upload.
 fn kind(key: &[u8]) -> String {
     let name = String::from_utf8_lossy(key).into_owned();

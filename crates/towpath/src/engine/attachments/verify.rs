@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use towpath_proto::{FeedId, Item};
 use towpath_store::{ItemOrder, ReadLimit, SeqRange, Store, Table, TableWrite};
 
+use super::orphans::{self, OrphanedFile};
 use super::upload::{Stage, Upload, prefix};
 use super::{KeptFile, after_path, bytes_row, decode, is_key, list, name_row, of_item, remove_file};
 use crate::engine::finding::Findings;
@@ -19,6 +20,8 @@ use crate::store_error::StoreError;
 const READ: ReadLimit = ReadLimit { items: 500, bytes: 16 << 20 };
 /// Problem of a file that is whole otherwise.
 const NO_NAME: &str = "its name is missing";
+/// Problem of chunks that belong to no file and no upload.
+const NOTHING_NAMES: &str = "its record is missing";
 
 /// A file whose rows are not as they should be.
 struct DamagedFile {
@@ -68,8 +71,15 @@ impl fmt::Display for DamagedUpload {
 pub(crate) async fn verify(store: &dyn Store) -> Result<Findings, StoreError> {
     let mut findings = Findings::default();
     for feed in store.feeds().await? {
-        for file in damaged_files(store, &feed).await? {
+        let damaged = damaged_files(store, &feed).await?;
+        for file in &damaged {
             findings.add(Some(feed.as_str()), file.to_string(), &file.problem);
+        }
+        for chunks in orphans::find(store, &feed).await? {
+            let is_told = |file: &OrphanedFile| damaged.iter().any(|damaged| damaged.key == file.key);
+            if !chunks.file.as_ref().is_some_and(is_told) {
+                findings.add(Some(feed.as_str()), chunks.place(), NOTHING_NAMES);
+            }
         }
     }
     for upload in damaged_uploads(store).await? {
@@ -79,11 +89,17 @@ pub(crate) async fn verify(store: &dyn Store) -> Result<Findings, StoreError> {
     Ok(findings)
 }
 
-/// Removes what [`verify`] finds, so that it can be published again, and returns a line for each. A name that is missing is
-/// written again.
+/// Removes what [`verify`] finds, so that it can be published again, and returns a line for each. A name or a record that is
+/// missing is written again.
 pub(crate) async fn repair(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     let mut lost = Vec::new();
     for feed in store.feeds().await? {
+        // First: with its record a file is whole again.
+        for chunks in orphans::find(store, &feed).await? {
+            if !chunks.restore(store, &feed).await? && chunks.file.is_none() {
+                lost.push(format!("feed {feed}, {}: {NOTHING_NAMES}", chunks.place()));
+            }
+        }
         for file in damaged_files(store, &feed).await? {
             if let Some(name) = file.linked_name().filter(|_| file.problem == NO_NAME) {
                 let (table, key) = (Table::Documents, name_row(&feed, &file.key));
@@ -105,6 +121,12 @@ pub(crate) async fn repair(store: &dyn Store) -> Result<Vec<String>, StoreError>
                 let gone = TableWrite { table: Table::Chains, key: damaged.row.to_vec(), value: None };
                 store.write(vec![gone], Vec::new()).await?;
             }
+        }
+    }
+    // Last: what was removed above may have had chunks that were not known to be its own.
+    for feed in store.feeds().await? {
+        for chunks in orphans::find(store, &feed).await? {
+            chunks.remove(store, &feed).await?;
         }
     }
     Ok(lost)
