@@ -20,8 +20,18 @@ pub(super) fn read_error(error: &fjall::Error) -> StorageError {
 }
 
 /// Next step where the engine does not open.
-pub(super) const ADVICE: &str = "`towpath repair --dry-run` says what can be rebuilt without it, and `towpath repair` does it; \
+const ADVICE: &str = "`towpath repair --dry-run` says what can be rebuilt without it, and `towpath repair` does it; \
     or move the folder away and bring it back with `towpath restore`";
+
+/// Next step where a repair needs the damaged file, too.
+const RESTORE: &str =
+    "`towpath repair` cannot do without it, so move the folder away and bring it back with `towpath restore`";
+
+/// Returns the next step for damaged files of the engine.
+pub(super) fn advice_for(files: &[String]) -> &'static str {
+    // This keyspace has the names of the others. No file says what they are without it.
+    if files.iter().any(|file| file.starts_with("engine/keyspaces/0/")) { RESTORE } else { ADVICE }
+}
 
 /// Text of the error of an engine that cannot be opened: the files at fault, and the next step.
 pub(super) fn open_reason(error: &fjall::Error, engine: &Path) -> String {
@@ -49,12 +59,13 @@ pub(super) fn first_read_reason(error: &StorageError, engine: &Path) -> String {
 }
 
 fn damaged_table(reason: &str, engine: &Path) -> String {
-    let damaged = match &damaged_files(engine)[..] {
+    let files = damaged_files(engine);
+    let damaged = match &files[..] {
         [] => format!("a table in its folder engine/keyspaces is damaged or missing ({reason})"),
         [only] => format!("its file {only} is damaged or missing"),
         files => format!("its files {} are damaged or missing", files.join(", ")),
     };
-    format!("{damaged}; {ADVICE}")
+    format!("{damaged}; {}", advice_for(&files))
 }
 
 /// Text of an engine error for operators.

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::engine_error::ADVICE;
+use super::engine_error::advice_for;
 use super::file_checksum::file_checksum;
 
 const CURRENT: &str = "current";
@@ -59,7 +59,9 @@ pub(super) fn check_table_lists(engine: &Path) -> Result<(), String> {
     for folder in folders {
         if let Err(damaged) = TableList::read(&folder) {
             let of = folder.file_name().unwrap_or_default().display();
-            return Err(format!("its file engine/keyspaces/{of}/{damaged} is damaged or missing; {ADVICE}"));
+            let file = format!("engine/keyspaces/{of}/{damaged}");
+            let advice = advice_for(std::slice::from_ref(&file));
+            return Err(format!("its file {file} is damaged or missing; {advice}"));
         }
     }
     Ok(())

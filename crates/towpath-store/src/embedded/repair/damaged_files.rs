@@ -261,6 +261,7 @@ mod tests {
                 assert!(error.contains(&shown), "{shown}: {error}");
                 if shown.starts_with("engine/keyspaces/0/") || (shown == "engine/version" && !is_removed) {
                     assert!(error.contains("restore"), "{shown}: {error}");
+                    assert!(!error.contains("repair` does it"), "{shown}: {error}");
                     let refused = FolderRepair::begin(folder.path()).err().unwrap().to_string();
                     assert!(refused.contains("`towpath restore`"), "{shown}: {refused}");
                     assert!(!folder.path().join(WORKING_COPY).exists());
