@@ -90,6 +90,17 @@ async fn every_item_of_every_feed_is_printed_once_over_several_runs() {
     // A feed that is no longer named keeps its position in the state file.
     let fourth = run(&["follow", &b, &c, "--state", text(&state), "--once"]).await;
     assert_eq!(lines(&fourth), [expected("/b", 3)]);
+
+    // SUP decides when a feed is polled, by its own protocol: one feed is followed as several are.
+    let alone = folder.path().join("alone");
+    let by_sup = ["follow", &c, "--protocol", "sup", "--state", text(&alone), "--once"];
+    let all: Vec<_> = (1..=3).map(|n| expected("/c", n)).collect();
+    assert_eq!((lines(&run(&by_sup).await), lines(&run(&by_sup).await)), (all, vec![]));
+    let database = folder.path().join("copy.db");
+    let into = format!("sqlite:{}", database.display());
+    let copied = run(&["follow", &c, "--protocol", "sup", "--into", &into, "--once"]).await;
+    assert_eq!(copied.status.code(), Some(0), "{}", stderr_text(&copied));
+    assert!(stderr_text(&copied).contains("by smart, because"), "{}", stderr_text(&copied));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,7 +122,6 @@ async fn mistakes_of_the_user_exit_with_2_and_say_what_to_do() {
         (vec!["follow", &a, "--state", text(&many)], "for several feeds"),
         (vec!["follow", &a, &b, "--state", text(&many), "--protocol", "rss"], "smart, not rss"),
         (vec!["follow", &a, &b, "--from", "sha256:ab"], "of a single feed"),
-        (vec!["follow", &a, &b, "--protocol", "sup"], "give the feeds' URLs"),
         (vec!["follow", &a, &b, "--every", "0s"], "a second or more"),
         (vec!["follow", &a, "--every", "0s"], "a second or more"),
     ] {

@@ -19,7 +19,7 @@ pub(crate) struct CheckArgs {
     /// URL of the feed
     #[arg(value_parser = parse_feed)]
     pub(super) url: Url,
-    /// Protocol: auto, diffdelta, replication, history, smart, sup or rss
+    /// Protocol: auto, diffdelta, replication, history, smart, sup, rss or page
     #[arg(long, default_value = "auto", value_parser = parse_protocol)]
     pub(super) protocol: ProtocolArg,
     /// Output format of the report

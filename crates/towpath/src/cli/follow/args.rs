@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use towpath_client::large_folder;
+use towpath_client::{Protocol, large_folder};
 use towpath_proto::follow::{FollowMode, StartFrom};
 use towpath_sinks::Destination;
 use url::Url;
@@ -25,7 +25,8 @@ pub(crate) struct FollowArgs {
     /// Also follow the feeds listed in FILE: one URL per line (# starts a comment line), or OPML
     #[arg(long, value_name = "FILE")]
     pub(crate) feeds: Option<PathBuf>,
-    /// Protocol: auto, diffdelta, replication, history, smart, sup or rss
+    /// Protocol: auto, diffdelta, replication, history, smart, rss, page, or sup: a SUP document decides when each feed is
+    /// polled, by its own protocol, as for several feeds
     #[arg(long, default_value = "auto", value_parser = parse_protocol)]
     pub(crate) protocol: ProtocolArg,
     /// Save the position of each feed in FILE, and resume from it
@@ -79,6 +80,17 @@ impl FollowArgs {
     /// Returns the mode that `--once` stands for.
     pub(crate) fn mode(&self) -> FollowMode {
         if self.once { FollowMode::CatchUp } else { FollowMode::Continuous }
+    }
+
+    /// Returns true for `--protocol sup`. SUP tells which feeds changed and not what, so even one feed is followed as several
+    /// are.
+    pub(crate) fn is_by_sup(&self) -> bool {
+        self.protocol.0 == Some(Protocol::Sup)
+    }
+
+    /// Returns the protocol of several feeds; `None` to discover each one's.
+    pub(crate) fn feed_protocol(&self) -> Option<Protocol> {
+        self.protocol.0.filter(|_| !self.is_by_sup())
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn follow_into(args: FollowArgs, stop: &Stop) -> Result<Exit, C
     let failing = queue.opener();
     let following = async {
         match (&args.feeds, args.urls.as_slice()) {
-            (None, [url]) => follow_one(&args, url, opener, &progress, stop).await,
+            (None, [url]) if !args.is_by_sup() => follow_one(&args, url, opener, &progress, stop).await,
             _ => follow_many(args, opener, progress.clone(), stop).await,
         }
     };
@@ -130,7 +130,7 @@ async fn follow_many(
     let mode = args.mode();
     let defaults = FleetOptions::default();
     let options = FleetOptions {
-        protocol: args.protocol.0,
+        protocol: args.feed_protocol(),
         from: args.from,
         mode,
         every: args.every.unwrap_or(defaults.every),

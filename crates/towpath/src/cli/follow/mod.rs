@@ -43,7 +43,7 @@ pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
             args.headers.refuse_for_nodes()?;
             follow_node(&args, url, &stop).await
         }
-        (None, [url]) => follow_one(&args, url, &stop).await,
+        (None, [url]) if !args.is_by_sup() => follow_one(&args, url, &stop).await,
         // A node needs an account and a connection of its own, which a fleet has no place for.
         (_, urls) if urls.iter().any(is_node) => {
             Err(CliError::usage("an xmpp: URL cannot be combined with other feeds"))
@@ -107,7 +107,7 @@ async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
     let feeds = many_feeds(&args)?;
     let (states, schedule) = match &args.state {
         Some(path) => {
-            let log = StateLog::open(path, args.protocol.0)?;
+            let log = StateLog::open(path, args.feed_protocol())?;
             let schedule = log.load_schedule()?;
             (FleetStates::Log(log), schedule)
         }
@@ -116,7 +116,7 @@ async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
     let mode = args.mode();
     let defaults = FleetOptions::default();
     let options = FleetOptions {
-        protocol: args.protocol.0,
+        protocol: args.feed_protocol(),
         from: args.from,
         mode,
         every: args.every.unwrap_or(defaults.every),

@@ -80,10 +80,6 @@ pub(super) fn many_feeds(args: &FollowArgs) -> Result<Vec<Url>, CliError> {
         );
         return Err(CliError::usage(why));
     }
-    if args.protocol.0 == Some(Protocol::Sup) {
-        let why = "a SUP document only names the feeds that changed: give the feeds' URLs, and their SUP documents are discovered";
-        return Err(CliError::usage(why));
-    }
     let mut feeds = args.urls.clone();
     if let Some(list) = &args.feeds {
         feeds.extend(feed_list::read(list)?);
