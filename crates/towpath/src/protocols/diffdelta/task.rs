@@ -32,7 +32,7 @@ const COST_SHARE: u32 = 10;
 const BYTES_PER_SECOND: u64 = 1_000_000;
 /// Shortest time between two documents of the global feed without news.
 const CARRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Shortest time between such documents in a cluster, whose log keeps each of them.
+/// Shortest time between such documents in a cluster, whose log keeps each of them, while no source's status changes.
 const SHARED_CARRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest time between two documents of the global feed when each takes long.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
@@ -202,12 +202,12 @@ fn retry_after(error: &StoreError) -> Option<Duration> {
 /// run, after the interval: the state could not be read.
 async fn run_global(engine: &Arc<Engine>, is_due: bool, stop: Stop) {
     let global = &DiffDelta::of(engine).global;
-    let carries = if engine.is_shared() { SHARED_CARRY_INTERVAL } else { CARRY_INTERVAL };
     let mut last = Instant::now();
     let mut waiting = is_due;
     let mut next = last;
     loop {
-        let due = next.max(last + carries);
+        let is_slow = engine.is_shared() && !global.has_new_status().await;
+        let due = next.max(last + if is_slow { SHARED_CARRY_INTERVAL } else { CARRY_INTERVAL });
         let batched = async {
             global.source_ran().await;
             // Sources that are polled at the same minute end within a moment of each other.

@@ -30,14 +30,14 @@ pub(super) async fn make_next(engine: &Arc<Engine>, state: &mut GlobalState) -> 
     let made = if first || !state.pending.is_empty() {
         mint(engine, state).await
     } else if shows_fresh_mint(engine, state) {
-        state.loaded = true;
+        (state.loaded, state.has_new_status) = (true, false);
         return Ok(());
     } else {
         carry(engine, state).await
     };
     state.loaded = made.is_ok();
     let published = made?;
-    state.dirty = false;
+    (state.dirty, state.has_new_status) = (false, false);
     if engine.is_shared() {
         return Ok(());
     }

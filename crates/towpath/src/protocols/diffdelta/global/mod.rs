@@ -52,6 +52,8 @@ struct GlobalState {
     pending: PendingDeltas,
     /// True if a source ran since the last document.
     dirty: bool,
+    /// True if the status of a source changed since the last document.
+    has_new_status: bool,
     /// Stored row of this state with its table, and the lease under which it is written.
     stored: Option<(Table, Bytes)>,
     lease: Option<Lease>,
@@ -65,6 +67,13 @@ impl GlobalState {
     /// Returns the number of a source's snapshots that are published or pending.
     fn known_snapshots(&self, source: &FeedId) -> u64 {
         self.sources.get(source).map_or(0, |known| known.snapshots)
+    }
+
+    /// Sets the chain of a source after a run.
+    fn set_source(&mut self, source: &FeedId, chain: DocumentChain) {
+        let status = chain.health.status();
+        let before = Arc::make_mut(&mut self.sources).insert(source.clone(), chain);
+        self.has_new_status |= before.is_some_and(|before| before.health.status() != status);
     }
 
     /// Notes for the next write which sources the new chain includes otherwise than the current one.
@@ -94,11 +103,11 @@ impl GlobalFeed {
             // A mint before this one seemed to have failed, and is stored.
             read_mints(engine, &mut state, source, chain).await?;
         } else if !state.loaded || chain.snapshots == expected {
-            Arc::make_mut(&mut state.sources).insert(source.clone(), chain);
+            state.set_source(source, chain);
             state.pending.add(minted.unwrap_or_default());
         } else if chain.snapshots == known {
             // `refresh` has read this mint before.
-            Arc::make_mut(&mut state.sources).insert(source.clone(), chain);
+            state.set_source(source, chain);
         }
         state.dirty = true;
         self.source_ran.notify_one();
@@ -143,7 +152,7 @@ impl GlobalFeed {
         let minted = (chain.snapshots > known).then_some(chain.minted_seq);
         let publishes = !engine.is_shared() || state.lease.is_some();
         if !publishes || !state.loaded {
-            Arc::make_mut(&mut state.sources).insert(feed.id().clone(), chain);
+            state.set_source(feed.id(), chain);
             return Ok(minted);
         }
         state.dirty = true;
@@ -188,6 +197,11 @@ impl GlobalFeed {
     /// Returns true if sources minted changes that no global document has.
     pub(crate) async fn has_news(&self) -> bool {
         !self.state.lock().await.pending.is_empty()
+    }
+
+    /// Returns true if the status of a source changed since the last document.
+    pub(crate) async fn has_new_status(&self) -> bool {
+        self.state.lock().await.has_new_status
     }
 
     /// Reads the stored state, every source's chain, and mints that no global document has.
@@ -300,6 +314,28 @@ async fn recover(
             }
         }
     }
-    Arc::make_mut(&mut state.sources).insert(source.clone(), chain);
+    state.set_source(source, chain);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_proto::Timestamp;
+    use towpath_proto::diffdelta::wire::StatusError;
+
+    use super::*;
+
+    #[test]
+    fn only_a_changed_status_is_news() {
+        let (mut state, id) = (GlobalState::default(), FeedId::new("news").unwrap());
+        let mut chain = DocumentChain::default();
+        chain.health.last_ok_at = Some(Timestamp::UNIX_EPOCH);
+        state.set_source(&id, chain.clone());
+        chain.snapshots = 1;
+        state.set_source(&id, chain.clone());
+        assert!(!state.has_new_status);
+        chain.health.error = Some(StatusError { code: "TIMEOUT".into(), http_status: None });
+        state.set_source(&id, chain);
+        assert!(state.has_new_status);
+    }
 }
