@@ -116,10 +116,18 @@ impl NodeHealth {
         self.stop(reason);
     }
 
-    /// Returns the failure of the replica. It becomes final after a time in which the node can still be read.
-    pub(crate) fn failure(&self) -> Option<StoreFailure> {
-        let (since, reason) = self.state.lock().failed.clone()?;
-        Some(StoreFailure { reason, is_final: since.elapsed() >= FAILED_READS, is_full: false })
+    /// Returns the failure of the replica. It becomes final after a time in which the node can still be read, and not
+    /// while `full_disk` tells of one.
+    pub(crate) fn failure(&self, full_disk: Option<String>) -> Option<StoreFailure> {
+        let is_full = full_disk.is_some();
+        match self.state.lock().failed.clone() {
+            Some((since, reason)) => {
+                // The next process would meet the same disk. Until there is space, this one serves readers.
+                let is_final = !is_full && since.elapsed() >= FAILED_READS;
+                Some(StoreFailure { reason, is_final, is_full })
+            }
+            None => full_disk.map(|reason| StoreFailure { reason, is_final: false, is_full }),
+        }
     }
 
     /// Records that the replica has applied the log up to `at`.
@@ -288,6 +296,20 @@ mod tests {
         assert_eq!((health.lost(), health.stopped()), (None, None));
         health.log_ends(8, at(3), Instant::now());
         assert_eq!(health.replica_status().current_at, Some(at(3)));
+    }
+
+    #[test]
+    fn a_node_with_a_full_disk_serves_readers_until_there_is_space() {
+        let health = NodeHealth::new(0, None);
+        let full = || Some("the disk is full".to_owned());
+        let told = |full| health.failure(full).map(|failure| (failure.is_final, failure.is_full));
+        assert_eq!((told(None), told(full())), (None, Some((false, true))));
+        health.fail("no space left on device".into());
+        assert_eq!((told(None), told(full())), (Some((false, false)), Some((false, true))));
+        let long_ago = Instant::now().checked_sub(2 * FAILED_READS).unwrap();
+        health.state.lock().failed.as_mut().unwrap().0 = long_ago;
+        assert_eq!(told(full()), Some((false, true)));
+        assert_eq!(told(None), Some((true, false)), "the next process can write");
     }
 
     #[test]

@@ -295,9 +295,7 @@ impl Store for ClusterStore {
     }
 
     fn failure(&self) -> Option<StoreFailure> {
-        let full = || self.replica.full_disk();
-        let full = || full().map(|reason| StoreFailure { reason, is_final: false, is_full: true });
-        self.health.failure().or_else(full)
+        self.health.failure(self.replica.full_disk())
     }
 
     async fn flush_documents(&self) {

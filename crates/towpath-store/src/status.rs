@@ -55,7 +55,7 @@ pub struct StoreFailure {
     pub reason: String,
     /// The store does not recover by itself: the process has to be restarted.
     pub is_final: bool,
-    /// The disk is full. Writes go on by themselves once there is space.
+    /// Less space is free than is reserved. Once there is space, writes go on by themselves, or the failure is final.
     pub is_full: bool,
 }
 

@@ -14,7 +14,7 @@ use super::EmbeddedOptions;
 use super::decide::{DecidedGroup, Lookup as _};
 use super::folder::DataFolder;
 use super::notifier::Notifier;
-use super::storage_engine::{DiskNeed, StorageEngine, free_space};
+use super::storage_engine::{DiskNeed, StorageEngine, low_space};
 use crate::error::{ReadTarget, StorageError};
 use crate::{Appended, ReadError, StoreFailure};
 
@@ -115,7 +115,7 @@ impl EngineSlot {
         let reason = state.failure.clone()?;
         let is_final = state.without_engine.is_some_and(|since| since.elapsed() >= GIVE_UP);
         // A write may have met the end of the disk before the reserve was seen to be used up.
-        let is_full = free_space(&self.folder).is_some_and(|free| free < self.options.reserve);
+        let is_full = low_space(&self.folder, self.options.reserve).is_some();
         Some(StoreFailure { reason, is_final, is_full })
     }
 

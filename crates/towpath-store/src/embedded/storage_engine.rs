@@ -206,8 +206,7 @@ impl StorageEngine {
         if bytes == 0 {
             return None;
         }
-        // Free space that the system cannot tell does not stop the store.
-        let free = free_space(&self.path).filter(|free| *free < bytes)?;
+        let free = low_space(&self.path, bytes)?;
         Some(format!(
             "the disk is full: {} MiB are free, and {} MiB are reserved; free some space",
             free >> 20,
@@ -323,14 +322,20 @@ fn create_lost_files(engine: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Returns the free bytes on the disk of `path` if they are fewer than `bytes`.
+pub(super) fn low_space(path: &Path, bytes: u64) -> Option<u64> {
+    // Free space that the system cannot tell does not stop the store.
+    free_space(path).filter(|free| *free < bytes)
+}
+
 /// Free bytes on the disk of `path`; `None` where the system cannot say.
 #[cfg(not(unix))]
-pub(super) fn free_space(_path: &Path) -> Option<u64> {
+fn free_space(_path: &Path) -> Option<u64> {
     None
 }
 
 #[cfg(unix)]
-pub(super) fn free_space(path: &Path) -> Option<u64> {
+fn free_space(path: &Path) -> Option<u64> {
     // `f_bavail`, not `f_bfree`: blocks that are reserved for root are of no use to us.
     let disk = rustix::fs::statvfs(path).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
