@@ -152,7 +152,7 @@ async fn dispatch(
     let methods = openapi::methods(&segments)
         .ok_or_else(|| RouteError::not_found(format!("there is nothing at {}", shortened(&path))))?;
     if !methods.split(", ").any(|method| method == request.method()) {
-        let error = RouteError::method(methods);
+        let error = refused_method(&segments);
         return match segments.as_slice() {
             ["feeds", _, "uploads", ..] => Ok(uploads::refused(engine, error).into()),
             _ => Err(error),
@@ -178,8 +178,13 @@ async fn dispatch(
         }
         ["feeds", feed, "callback"] => Ok(hub::callback(engine, feed, request).await?.into()),
         segments if is_read => dispatch_read(engine, peer, segments, request, stop).await,
-        segments => dispatch_write(engine, peer, segments, methods, request).await,
+        segments => dispatch_write(engine, peer, segments, request).await,
     }
+}
+
+/// Makes the error for a method that an address does not have. Every address answers OPTIONS.
+fn refused_method(segments: &[&str]) -> RouteError {
+    RouteError::method(openapi::methods_with_options(segments).unwrap_or("GET, HEAD, OPTIONS"))
 }
 
 /// Answers a request of another method than GET and HEAD.
@@ -187,7 +192,6 @@ async fn dispatch_write(
     engine: &Arc<Engine>,
     peer: SocketAddr,
     segments: &[&str],
-    methods: &'static str,
     request: Request<Incoming>,
 ) -> Result<Routed, RouteError> {
     let answer = match (request.method(), segments) {
@@ -210,7 +214,7 @@ async fn dispatch_write(
             answer.unwrap_or_else(|error| Problem::from(error).text_response())
         }
         // Forms are answered before.
-        _ => return Err(RouteError::method(methods)),
+        _ => return Err(refused_method(segments)),
     };
     Ok(answer.into())
 }

@@ -53,9 +53,10 @@ pub(crate) async fn respond<B>(
             tracing::info!(sink = name, token = %sender, order, "an order for a sink");
             answer_json(&engine.sink_status(&sink).await?)
         }
-        [] | [_] => Err(RouteError::method("GET, HEAD")),
-        [_, "letters"] => Err(RouteError::method("DELETE, GET, HEAD")),
-        [_, "pause" | "resume" | "resend"] => Err(RouteError::method("POST")),
+        [] => Err(RouteError::method("GET, HEAD, OPTIONS")),
+        [_] => Err(RouteError::method("GET, HEAD, OPTIONS, POST")),
+        [_, "letters"] => Err(RouteError::method("DELETE, GET, HEAD, OPTIONS")),
+        [_, "pause" | "resume" | "resend"] => Err(RouteError::method("OPTIONS, POST")),
         _ => Err(RouteError::not_found("a sink has letters, pause, resume and resend")),
     }
 }

@@ -153,7 +153,7 @@ fn as_http1<B: Body>(mut request: Request<B>) -> Result<Request<B>, RouteError> 
     let bad = |reason: &str| RouteError::bad_request(format!("{reason} (RFC 9113, section 8.3.1)"));
     // There is no tunnel here, and CONNECT has no `:path` to go by.
     if request.method() == Method::CONNECT {
-        return Err(RouteError::method("GET, HEAD"));
+        return Err(RouteError::method("GET, HEAD, OPTIONS"));
     }
     // Its bytes would stay in memory as long as the request waits.
     if matches!(*request.method(), Method::GET | Method::HEAD) && !request.body().is_end_stream() {

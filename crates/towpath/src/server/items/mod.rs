@@ -57,7 +57,7 @@ pub(crate) async fn item(
     request: Request<Incoming>,
 ) -> Result<Answer, RouteError> {
     if !matches!(*request.method(), Method::PUT | Method::PATCH | Method::DELETE) {
-        return Err(RouteError::method("GET, HEAD, PUT, PATCH, DELETE"));
+        return Err(RouteError::method("DELETE, GET, HEAD, OPTIONS, PATCH, PUT"));
     }
     let sender = may_change(&engine.tokens.load(), TokenRight::Publish, feed, peer, &request)?;
     let feed = feed_to_change(engine, feed)?;
