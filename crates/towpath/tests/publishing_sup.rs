@@ -114,6 +114,24 @@ fn sections_4_and_6_every_response_for_a_feed_says_its_sup_id() {
             assert_eq!((known.status, announced(&server, &known)), (304, id.clone()), "{path}");
         }
     }
+    // Pages for people are responses for the feed, and so are those to changes.
+    let html = ("accept", "text/html");
+    for page in ["/feeds/notes", "/feeds/notes/follow", "/feeds/notes/items/a"] {
+        let shown = server.ask("GET", page, &[html], b"");
+        let is_page = shown.header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
+        assert_eq!((is_page, announced(&server, &shown)), (true, id.clone()), "{page}");
+    }
+    for (method, path, status) in [
+        ("PUT", "/feeds/notes/items/a", 200),
+        ("POST", "/feeds/notes/items", 200),
+        ("DELETE", "/feeds/notes/items/c", 200),
+        ("DELETE", "/feeds/notes/items/c", 404),
+        ("PATCH", "/feeds/notes", 405),
+    ] {
+        let body = if method == "POST" { &b"{\"id\":\"d\"}"[..] } else { b"new" };
+        let changed = server.ask(method, path, &[("content-type", "application/x-ndjson")], body);
+        assert_eq!((changed.status, announced(&server, &changed)), (status, id.clone()), "{method} {path}");
+    }
     let filter = server.get("/feeds/few/items");
     assert_ne!(announced(&server, &filter), id, "an address of its own");
     // Documents of no single feed have no SUP ID.

@@ -48,12 +48,16 @@ pub(crate) async fn respond(
     if let Err(error) = expensive::charge_guess(&engine, peer, request.headers()) {
         return Problem::from(error).response().into();
     }
+    // Before the request is consumed.
+    let feed = feed_of(&engine, &request);
     if let Some(page) = PageAddress::of(&request) {
-        return respond_with_page(engine, peer, page, request).await;
+        let mut routed = respond_with_page(engine.clone(), peer, page, request).await;
+        if let Some((feed, _)) = feed {
+            add_sup_link(&engine, &feed, !feed.config.is_public(), &mut routed);
+        }
+        return routed;
     }
-    // Before `dispatch`, which consumes the request.
     let browser = Refused::of(peer, &request);
-    let feed = read_feed(&engine, &request);
     let is_cors = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let origin = engine.cors.load().listed(request.headers().get(ORIGIN)).cloned();
     let publish_origin = PublishOrigin::of(&engine, &request);
@@ -66,8 +70,8 @@ pub(crate) async fn respond(
             return browser.page(engine.clone(), error).into();
         }
     };
-    if let Some(feed) = feed {
-        add_sup_link(&engine, &feed, &mut routed);
+    if let Some((feed, is_read)) = feed {
+        add_sup_link(&engine, &feed, !is_read && !feed.config.is_public(), &mut routed);
     }
     if is_cors {
         add_cors_headers(&engine.cors.load(), origin, &mut routed);
@@ -334,20 +338,25 @@ fn size_made(routed: &Routed) -> Option<u64> {
     }
 }
 
-/// Returns the feed that a request reads from.
-fn read_feed(engine: &Engine, request: &Request<Incoming>) -> Option<Arc<Feed>> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+/// Returns the feed that a request reads or changes, and true if it reads. The question of a browser before a request has
+/// no token, and must not tell which private feeds exist.
+fn feed_of(engine: &Engine, request: &Request<Incoming>) -> Option<(Arc<Feed>, bool)> {
+    if request.method() == Method::OPTIONS {
         return None;
     }
     let segments = segments(request.uri().path()).ok()?;
     let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
-    engine.feed(feed_in(&segments)?)
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    Some((engine.feed(feed_in(&segments)?)?, is_read))
 }
 
-/// Adds the feed's SUP link, also to problems: an empty feed will have updates. A client that may not read the feed gets
-/// no link.
-fn add_sup_link(engine: &Engine, feed: &Feed, routed: &mut Routed) {
+/// Adds the feed's SUP link (SUP, section 6.1), also to problems: an empty feed will have updates. A client that may not
+/// read the feed gets no link.
+///
+/// `only_success` leaves problems out, where they do not tell if the client may know the feed.
+fn add_sup_link(engine: &Engine, feed: &Feed, only_success: bool, routed: &mut Routed) {
     let headers = match routed {
+        Routed::Answer(answer) if only_success && answer.status.as_u16() >= 400 => return,
         Routed::Answer(answer)
             if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) =>
         {
