@@ -2,6 +2,7 @@
 //!
 //! Routes know no status codes. The server turns the kind into a status and a problem document.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use towpath_store::{AppendError, ReadError};
@@ -90,7 +91,7 @@ pub struct RouteError {
     /// Explanation for the client.
     pub detail: String,
     /// The query parameter at fault.
-    pub parameter: Option<&'static str>,
+    pub parameter: Option<Cow<'static, str>>,
     /// Pointer (RFC 6901) to the part of the body that is at fault.
     pub pointer: Option<String>,
 }
@@ -103,8 +104,8 @@ impl RouteError {
 
     /// Names the query parameter that is at fault.
     #[must_use]
-    pub fn about(self, parameter: &'static str) -> Self {
-        Self { parameter: Some(parameter), ..self }
+    pub fn about(self, parameter: impl Into<Cow<'static, str>>) -> Self {
+        Self { parameter: Some(parameter.into()), ..self }
     }
 
     /// Names the part of the body that is at fault, by a pointer (RFC 6901).

@@ -74,6 +74,34 @@ pub(crate) fn parameters(query: Option<&str>) -> impl Iterator<Item = (Cow<'_, s
     url::form_urlencoded::parse(query.unwrap_or_default().as_bytes())
 }
 
+/// Checks the names of a query's parameters: those of `once` may come once, those of `repeated` many times.
+///
+/// # Errors
+///
+/// Another name, or one that comes again: a change would be made in another way than was asked for.
+pub(crate) fn check_parameters(
+    query: Option<&str>,
+    once: &[&'static str],
+    repeated: &[&'static str],
+) -> Result<(), RouteError> {
+    let mut given = Vec::new();
+    for (name, _) in parameters(query).filter(|(name, _)| !repeated.contains(&&**name)) {
+        let Some(known) = once.iter().copied().find(|known| *known == name) else {
+            let shown: String = name.chars().take(40).collect();
+            let all = [once, repeated].concat();
+            let hint =
+                nearest(&shown, &all).map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            return Err(RouteError::bad_request(format!("unknown parameter {shown:?}{hint}")).about(shown));
+        };
+        if given.contains(&known) {
+            let detail = format!("the parameter {known} is given twice; give it once");
+            return Err(RouteError::bad_request(detail).about(known));
+        }
+        given.push(known);
+    }
+    Ok(())
+}
+
 /// Returns true if a request reads or writes lines: `?as=line`.
 ///
 /// # Errors

@@ -1,5 +1,7 @@
 //! Problem documents (RFC 9457): the one place where a failure becomes an HTTP status.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::{
     ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
@@ -23,7 +25,7 @@ pub struct Problem {
     code: &'static str,
     detail: String,
     /// The query parameter at fault.
-    parameter: Option<&'static str>,
+    parameter: Option<Cow<'static, str>>,
     /// Pointer to the part of the body at fault.
     pointer: Option<String>,
     header: Option<(HeaderName, String)>,
@@ -43,8 +45,8 @@ impl Problem {
             // A follower of Data Replication tells an empty feed from a missing one by this member.
             body["empty"] = true.into();
         }
-        if let Some(parameter) = self.parameter {
-            body["parameter"] = parameter.into();
+        if let Some(parameter) = &self.parameter {
+            body["parameter"] = parameter.as_ref().into();
         }
         if let Some(pointer) = &self.pointer {
             body["pointer"] = pointer.as_str().into();

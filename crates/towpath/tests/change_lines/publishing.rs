@@ -10,6 +10,7 @@ const FEEDS: &str = "[[feed]]\nid = \"aa\"\n[[feed]]\nid = \"blog\"\n[feed.publi
     [feed.publish.json]\nitems = \"/post/current\"\nid = \"/uuid\"\ntitle = \"/title\"\nurl = \"/url\"\ncontent = \"/html\"\n\
     tags = \"/tags\"\npublished = \"/published_at\"\n";
 
+const NDJSON: (&str, &str) = ("Content-Type", "application/x-ndjson");
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
 fn post(server: &TestServer, feed: &str, content_type: &str, body: &str) -> TestResponse {
@@ -231,6 +232,37 @@ fn bodies_of_other_programs_are_mapped() {
     dir.write("bad.toml", FEEDS.replace("\"/uuid\"", "\"uuid\"").as_bytes());
     let bad = dir.run(&["status", "--config", "bad.toml"]);
     assert!(stderr(&bad).contains("publish"), "{}", stderr(&bad));
+}
+
+/// A change is made as it was asked for, or not at all.
+#[test]
+fn unknown_and_repeated_parameters_are_refused() {
+    let dir = TestFolder::new(FEEDS);
+    let server = dir.serve();
+    let item = "/feeds/aa/items/x";
+    for (method, address, parameter) in [
+        ("PUT", format!("{item}?title=a&title=b"), "title"),
+        ("PUT", format!("{item}?titel=a"), "titel"),
+        ("PUT", format!("{item}?published=never"), "published"),
+        ("PUT", format!("{item}?as=line&title=a"), "title"),
+        ("PATCH", format!("{item}?title=a"), "title"),
+        ("DELETE", format!("{item}?publish_at=2030-01-01T00:00:00Z"), "publish_at"),
+        ("POST", "/feeds/aa/items?expected=7".to_owned(), "expected"),
+        ("POST", "/feeds/aa/items?expect=0&expect=1".to_owned(), "expect"),
+    ] {
+        let refused = server.ask(method, &address, &[NDJSON], b"{\"id\":\"x\"}");
+        let told = refused.json();
+        assert_eq!(
+            (refused.status, &told["parameter"]),
+            (400, &json!(parameter)),
+            "{method} {address}: {told}"
+        );
+    }
+    assert_eq!(server.get(item).status, 404);
+    let near = server.ask("POST", "/feeds/aa/items?expected=7", &[NDJSON], b"{\"id\":\"x\"}");
+    assert!(near.text().contains("did you mean expect?"), "{}", near.text());
+    let many = server.ask("PUT", &format!("{item}?tag=a&tag=b&author=A&author=B&title=t"), &[], b"x");
+    assert_eq!(many.status, 201, "{}", many.text());
 }
 
 #[test]

@@ -323,8 +323,7 @@ async fn read_log(store: &dyn Store, log: &FeedId, read: LogRead) -> Result<LogR
 
 impl From<QueryError> for RouteError {
     fn from(error: QueryError) -> Self {
-        let parameter = Some(error.parameter());
-        Self { parameter, ..Self::bad_request(error.to_string()) }
+        Self::bad_request(error.to_string()).about(error.parameter())
     }
 }
 

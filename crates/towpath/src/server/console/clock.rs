@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(parse("1970-01-02T01:00", "at").unwrap(), at(90_000));
         assert_eq!(parse("1970-01-02", "at").unwrap(), at(86_400));
         let error = parse("<yesterday>", "at").unwrap_err();
-        assert!(error.detail.contains("<yesterday>") && error.parameter == Some("at"));
+        assert!(error.detail.contains("<yesterday>") && error.parameter.as_deref() == Some("at"));
         assert_eq!((day_of(at(-1)), day_of(at(86_400)), start_of(1)), (-1, 1, at(86_400)));
     }
 }

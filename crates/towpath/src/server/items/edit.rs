@@ -10,11 +10,16 @@ use towpath_proto::{Author, Change, Content, Item, NewChange, Op};
 
 use super::line_patch;
 use crate::document::route_error::RouteError;
-use crate::engine::request::{asks_for_line, parameters};
+use crate::engine::request::{asks_for_line, check_parameters, parameters};
 use crate::engine::{Engine, Feed, request_body};
 use crate::server::publish::{
     self, BodyPlace, MAX_CONTENT, PublishedLine, ReceivedContent, ReceivedFile, UrlRule,
 };
+
+/// Parameters of a PUT that an item has one of.
+const FIELDS: [&str; 8] = ["title", "url", "summary", "published", "updated", "image", "publish_at", "urls"];
+/// Parameters of a PUT that an item has any number of.
+const LISTS: [&str; 3] = ["author", "tag", "attachment"];
 
 /// Change of an item that a request asks for.
 pub(super) enum ItemEdit {
@@ -72,7 +77,13 @@ pub(super) async fn read(
     id: &str,
     request: Request<Incoming>,
 ) -> Result<RequestedEdit, RouteError> {
-    let is_line = asks_for_line(request.uri().query())?;
+    let query = request.uri().query();
+    let is_line = asks_for_line(query)?;
+    match *request.method() {
+        Method::PUT if !is_line => check_parameters(query, &FIELDS, &LISTS)?,
+        Method::PUT | Method::PATCH if is_line => check_parameters(query, &["as", "urls"], &[])?,
+        _ => check_parameters(query, &[], &[])?,
+    }
     match *request.method() {
         Method::PUT if is_line => put_line(engine, id, request).await,
         Method::PUT => put_item(engine, feed, id, request).await,
@@ -157,7 +168,8 @@ async fn put_line(
 }
 
 fn time(name: &str, value: &str) -> Result<Option<Timestamp>, RouteError> {
-    let error = |e| RouteError::bad_request(format!("{name}={value:?} is not a time: {e}"));
+    let error =
+        |e| RouteError::bad_request(format!("{name}={value:?} is not a time: {e}")).about(name.to_owned());
     value.parse().map(Some).map_err(error)
 }
 
@@ -170,7 +182,9 @@ fn set(item: &mut Item, name: &str, value: String) -> Result<(), RouteError> {
         "tag" => item.tags.push(value),
         "published" => item.published = time(name, &value)?,
         "updated" => item.updated = time(name, &value)?,
-        _ => return Err(RouteError::bad_request(format!("unknown parameter {name:?}"))),
+        _ => {
+            return Err(RouteError::bad_request(format!("unknown parameter {name:?}")).about(name.to_owned()));
+        }
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::document::route_error::RouteError;
 use crate::engine::access::may_change;
 use crate::engine::attachments::NewFile;
 use crate::engine::publish::{Published, publish_with};
-use crate::engine::request::{feed_to_change, parameters};
+use crate::engine::request::{check_parameters, feed_to_change, parameters};
 use crate::engine::work::run_detached;
 use crate::engine::{Engine, Feed, attachments, request_body, scheduled};
 use crate::server::item_response::json_answer;
@@ -63,6 +63,7 @@ pub(in crate::server) async fn post(
     let sender = may_change(&engine.tokens.load(), TokenRight::Publish, feed, peer, &request)?;
     // Only after the token: a stranger must not create feeds by name.
     let feed = feed_to_change(engine, feed)?;
+    check_parameters(request.uri().query(), &["as", "expect", "urls"], &[])?;
     let expected = expected(request.uri().query())?;
     let urls = UrlRule::of(request.uri().query())?;
     let form = BodyForm::of(&request, &feed)?;
