@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{TestFolder, TestServer, stderr, stdout};
+use crate::common::{TestFolder, TestServer, stderr, stdout, wait_until};
 
 const CONFIG: &str = r#"
 [server]
@@ -201,4 +201,23 @@ fn adding_feeds_disturbs_nobody() {
             assert_eq!((answer.status, &answer.json()["id"]), (200, &json!("second")));
         }
     });
+}
+
+/// The name of a public feed that was removed may be given to a private one, which no public document names.
+#[test]
+fn a_private_feed_with_the_name_of_a_public_one_is_not_told() {
+    let dir = TestFolder::new("[server]\ntokens = ['t0ken']\n[[feed]]\nid = 'other'\nttl = '1s'\n");
+    let server = dir.serve();
+    let token = ("Authorization", "Bearer t0ken");
+    let put = |path: &str, body: &[u8]| server.ask("PUT", path, &[token], body).status;
+    let names = |text: &str, name: &str| text.contains(&format!("\"{name}\""));
+    assert_eq!((put("/feeds/named", b""), put("/feeds/named/items/a", b"x")), (201, 201));
+    wait_until("the public feed is told", || names(&server.get("/diff/latest.json").text(), "named"));
+    assert_eq!(server.ask("DELETE", "/feeds/named", &[token], b"").status, 200);
+    assert_eq!(put("/feeds/named", b"{\"visibility\":\"private\"}"), 201);
+    assert_eq!(put("/feeds/other/items/later", b"x"), 201);
+    wait_until("a later document is there", || names(&server.get("/diff/latest.json").text(), "later"));
+    let latest = server.json("/diff/latest.json");
+    assert!(latest["sources"].get("named").is_none(), "{latest}");
+    assert!(!latest["sources_included"].to_string().contains("named"), "{latest}");
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use towpath_client::state_file::StateError;
 use towpath_client::{DiscoverError, FindRouteError, ListenError, SetupError};
 use towpath_cluster::ClusterError;
+use towpath_proto::FeedId;
 use towpath_proto::follow::FollowError;
 use towpath_store::{OpenError, ReadError};
 
@@ -56,6 +57,11 @@ impl CliError {
     /// Any other failure.
     pub fn failed(message: impl Into<String>) -> Self {
         Self { exit: Exit::Failed, message: message.into(), is_refusal: false }
+    }
+
+    /// A feed lacks an item.
+    pub(super) fn no_item(feed: &FeedId, id: &str) -> Self {
+        Self::failed(format!("feed {feed} has no item {id:?}"))
     }
 
     /// Refusal of a server, with its words.

@@ -51,10 +51,6 @@ fn no_feed(id: &FeedId, nearest: Option<&str>) -> CliError {
     CliError::usage(format!("the configuration has no feed {:?}{hint}", id.as_str()))
 }
 
-pub(super) fn no_item(feed: &FeedId, id: &str) -> CliError {
-    CliError::failed(format!("feed {feed} has no item {id:?}"))
-}
-
 /// Parses the id of a feed.
 pub(super) fn feed_id(text: &str) -> Result<FeedId, CliError> {
     FeedId::new(text).map_err(|e| CliError::usage(e.to_string()))
@@ -215,7 +211,7 @@ impl PublishTarget {
                 let latest = engine.store.latest(feed, id).await?;
                 // Like the server, which responds 404 for an item that does not exist.
                 if latest.is_none_or(|latest| latest.op == Op::Delete) {
-                    return Err(no_item(feed, id));
+                    return Err(CliError::no_item(feed, id));
                 }
                 self.append(feed, vec![NewChange::delete(id)]).await
             }

@@ -14,7 +14,6 @@ use towpath_proto::line::Line;
 use towpath_proto::{FeedId, NewChange};
 
 use super::error::CliError;
-use super::publish_target::no_item;
 use super::receipt::Receipt;
 use crate::engine::item_versions::ItemVersions;
 
@@ -86,7 +85,7 @@ impl ServerCommands {
         let receipt = self.append(feed, &[NewChange::delete(id)]).await?;
         // Like the server, which responds 404 for an item that does not exist.
         match receipt.appended {
-            0 => Err(no_item(feed, id)),
+            0 => Err(CliError::no_item(feed, id)),
             _ => Ok(receipt),
         }
     }

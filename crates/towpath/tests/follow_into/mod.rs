@@ -233,7 +233,7 @@ fn a_refused_item_is_set_aside_or_stops_the_follow() {
     let copy = SqliteCopy(dir.path("copy.db"));
     assert_eq!(copy.items_now(), ["o"]);
     let output = dir.run(&follow);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("bad id"), "{}", stderr(&output));
     assert_eq!(copy.items_now(), ["a", "c", "o"]);
     assert_eq!(copy.number("SELECT count(*) FROM refused WHERE id = 'bad'"), 1);

@@ -57,6 +57,7 @@ pub(super) async fn follow_into(args: FollowArgs, stop: &Stop) -> Result<Exit, C
         }
         // The failure of the sink also ended the follow.
         (_, Err(error)) => Err(CliError::failed(error.to_string())),
+        (FollowEnd::Exit(Exit::Done), Ok(())) if progress.has_refused() => Ok(Exit::Incomplete),
         (FollowEnd::Exit(exit), Ok(())) => Ok(exit),
         (FollowEnd::SinkEnded, Ok(())) => Err(CliError::failed(SinkFailure::Ended.to_string())),
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use towpath_client::{
-    DiscoverError, Fetcher, FollowPace, FollowRoute, FollowSummary, FollowerOptions, Output, Protocol,
-    RouteFollower, RouteOrigin, RouteRequest, drive_with_calls, listen, pushed_follower,
+    DiscoverError, Fetcher, FollowPace, FollowRoute, FollowSummary, FollowerOptions, Output, RouteFollower,
+    RouteOrigin, RouteRequest, drive_with_calls, listen, pushed_follower,
 };
 use towpath_proto::follow::{FollowMode, StartFrom};
 use url::Url;

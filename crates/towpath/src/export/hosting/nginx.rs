@@ -6,7 +6,7 @@ use http::HeaderValue;
 use towpath_proto::diffdelta::headers::IMMUTABLE;
 use towpath_proto::sup::discovery::REL;
 
-use super::{CHECK, OF_FILES, classes, path_of};
+use super::classes::{CHECK, OF_FILES, classes, path_of};
 use crate::document::cors::{CorsPolicy, EXPOSED, MAX_AGE, METHODS, REQUEST_HEADERS};
 use crate::export::paths::{GONE, OWN};
 

@@ -10,7 +10,7 @@ use towpath_proto::diffdelta::publish::{DocumentChain, PublishedDocuments, Repea
 use towpath_proto::diffdelta::wire::{FetchStatus, GLOBAL};
 use towpath_store::{Precondition, TableWrite};
 
-use super::GlobalState;
+use super::state::GlobalState;
 use crate::engine::roles::Lease;
 use crate::engine::work::blocking;
 use crate::engine::{Engine, Feed};
@@ -169,7 +169,9 @@ where
     global.chain = state.minted.clone();
     (global.chain.hash, global.chain.generated_at) = (hash, generated_at);
     blocking(move || {
-        let feeds: Vec<_> = sources.keys().filter_map(|id| engine.feed(id.as_str())).collect();
+        // A name that a public feed had may be a private one's by now.
+        let listed = |id: &FeedId| engine.feed(id.as_str()).filter(|feed| feed.is_listed());
+        let feeds: Vec<_> = sources.keys().filter_map(listed).collect();
         let ttl_sec = ttl_sec(feeds.iter().cloned());
         let shown: Vec<(SourcePublisher<'_>, &DocumentChain)> = feeds
             .iter()

@@ -1,6 +1,7 @@
 //! The global feed: every source's deltas in one chain.
 
 mod mint;
+mod state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,12 +10,13 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, Notify};
 use towpath_proto::FeedId;
 use towpath_proto::diffdelta::delta_item::RenderedItem;
-use towpath_proto::diffdelta::global::{GlobalChain, PendingDeltas};
+use towpath_proto::diffdelta::global::PendingDeltas;
 use towpath_proto::diffdelta::publish::DocumentChain;
-use towpath_proto::diffdelta::wire::{FetchStatus, SnapshotEntry};
+use towpath_proto::diffdelta::wire::SnapshotEntry;
 use towpath_store::Table;
 
 use self::mint::{make_next, mint};
+use self::state::GlobalState;
 use crate::engine::roles::Lease;
 use crate::engine::work::share_thread;
 use crate::engine::{Engine, Feed};
@@ -30,58 +32,6 @@ pub(crate) struct GlobalFeed {
     state: Mutex<GlobalState>,
     /// Woken when a source ran.
     source_ran: Notify,
-}
-
-#[derive(Default)]
-struct GlobalState {
-    /// True after the stored state was read.
-    loaded: bool,
-    global: GlobalChain,
-    /// Chain after the last mint, and that mint's snapshot, from which a carry is built.
-    minted: DocumentChain,
-    snapshot: Bytes,
-    /// Path of that snapshot.
-    path: String,
-    /// Status of each source in that snapshot; none after a restart.
-    minted_status: Option<BTreeMap<FeedId, FetchStatus>>,
-    /// Current chain, `head.json` and `latest.json`.
-    current: Option<(DocumentChain, Bytes, Bytes)>,
-    /// Chain of each source after its last run.
-    // Shared, so that a document over all of them is made without a copy.
-    sources: Arc<BTreeMap<FeedId, DocumentChain>>,
-    pending: PendingDeltas,
-    /// True if a source ran since the last document.
-    dirty: bool,
-    /// True if the status of a source changed since the last document.
-    has_new_status: bool,
-    /// Stored row of this state with its table, and the lease under which it is written.
-    stored: Option<(Table, Bytes)>,
-    lease: Option<Lease>,
-    /// Difference of the included snapshots from their stored list. Unused in a cluster, which stores them whole.
-    difference: IncludedDifference,
-    /// Bytes that were written since the last call of [`GlobalFeed::run`].
-    written: u64,
-}
-
-impl GlobalState {
-    /// Returns the number of a source's snapshots that are published or pending.
-    fn known_snapshots(&self, source: &FeedId) -> u64 {
-        self.sources.get(source).map_or(0, |known| known.snapshots)
-    }
-
-    /// Sets the chain of a source after a run.
-    fn set_source(&mut self, source: &FeedId, chain: DocumentChain) {
-        let status = chain.health.status();
-        let before = Arc::make_mut(&mut self.sources).insert(source.clone(), chain);
-        self.has_new_status |= before.is_some_and(|before| before.health.status() != status);
-    }
-
-    /// Notes for the next write which sources the new chain includes otherwise than the current one.
-    fn note_included(&mut self, engine: &Engine, new: &GlobalChain) {
-        if !engine.is_shared() {
-            self.difference.add(&self.global.included, &new.included);
-        }
-    }
 }
 
 impl GlobalFeed {
@@ -316,26 +266,4 @@ async fn recover(
     }
     state.set_source(source, chain);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use towpath_proto::Timestamp;
-    use towpath_proto::diffdelta::wire::StatusError;
-
-    use super::*;
-
-    #[test]
-    fn only_a_changed_status_is_news() {
-        let (mut state, id) = (GlobalState::default(), FeedId::new("news").unwrap());
-        let mut chain = DocumentChain::default();
-        chain.health.last_ok_at = Some(Timestamp::UNIX_EPOCH);
-        state.set_source(&id, chain.clone());
-        chain.snapshots = 1;
-        state.set_source(&id, chain.clone());
-        assert!(!state.has_new_status);
-        chain.health.error = Some(StatusError { code: "TIMEOUT".into(), http_status: None });
-        state.set_source(&id, chain);
-        assert!(state.has_new_status);
-    }
 }
