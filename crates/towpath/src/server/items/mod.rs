@@ -318,7 +318,16 @@ pub(crate) async fn read<B>(
         return Err(RouteError::gone(format!("item {id:?} was deleted at {}", latest.modified)));
     }
     let file = match &latest.item.content {
-        None if !as_line => content_file(engine, &known, &latest).await?,
+        None if !as_line => match content_file(engine, &known, &latest).await? {
+            // Its line would look like the content, under the tag that the file had.
+            None if position.is_some() && content_key(&latest.item, known.id()).is_some() => {
+                return Err(RouteError::gone(format!(
+                    "the content of change {} is a file that is no longer kept; ?as=line shows what the item says of it",
+                    latest.seq
+                )));
+            }
+            file => file,
+        },
         _ => None,
     };
     let answer = match (&latest.item.content, &file) {
@@ -345,21 +354,10 @@ pub(crate) async fn read<B>(
     Ok(document.dated_by_its_changes().respond_compressing(request.headers()).into())
 }
 
-/// Returns the file that is the content of an item without inline content; `None` if the item has no content.
-///
-/// # Errors
-///
-/// A file that is no longer kept: those of earlier versions go with them. Its item's line would look like the content.
+/// Returns the file that is the content of an item without inline content.
 async fn content_file(engine: &Engine, feed: &Feed, change: &Change) -> Result<Option<KeptFile>, RouteError> {
     let Some(key) = content_key(&change.item, feed.id()) else { return Ok(None) };
-    let file = attachments::load(engine.store.as_ref(), feed.id(), &key).await?;
-    let gone = || {
-        RouteError::gone(format!(
-            "the content of change {} is a file that is no longer kept; ?as=line shows what the item says of it",
-            change.seq
-        ))
-    };
-    file.ok_or_else(gone).map(Some)
+    Ok(attachments::load(engine.store.as_ref(), feed.id(), &key).await?)
 }
 
 /// Most versions in an answer.
