@@ -37,8 +37,6 @@ pub struct Disk {
     free: Mutex<Option<u64>>,
     /// Writes that found no space, since the last look.
     refused: AtomicU64,
-    /// True if the store cannot be opened again without space.
-    needs_space: AtomicBool,
     /// True if writes to the full disk look as if they had worked: a planted bug.
     is_pretending: AtomicBool,
 }
@@ -59,7 +57,6 @@ impl Disk {
             durable: Mutex::default(),
             free: Mutex::default(),
             refused: AtomicU64::default(),
-            needs_space: AtomicBool::default(),
             is_pretending: AtomicBool::default(),
         });
         DISKS.lock().push(disk.clone());
@@ -117,11 +114,6 @@ impl Disk {
     /// Returns true if it fills up or is full.
     pub fn is_limited(&self) -> bool {
         self.free.lock().is_some()
-    }
-
-    /// Returns true, once, if the store waits for space to be opened again.
-    pub fn take_need(&self) -> bool {
-        self.needs_space.swap(false, Ordering::Relaxed)
     }
 
     /// Returns the number of writes that found no space since the last call.
@@ -188,13 +180,6 @@ pub(crate) enum Room {
     None,
     /// Nothing, and the write says that it worked.
     Pretended,
-}
-
-/// Notes that a store cannot be opened again, because a file of it found no space.
-pub(crate) fn wait_for_space(path: &Path) {
-    if let Some(disk) = DISKS.lock().iter().find(|disk| path.starts_with(&disk.folder)) {
-        disk.needs_space.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Returns true if any disk fills up or is full.

@@ -3,7 +3,7 @@
 //! | part | real | modelled |
 //! |---|---|---|
 //! | nodes | engine, protocols, sources, mirrors, background tasks, router, hyper | the listener; long polls wait in hyper, as those of encrypted connections |
-//! | store | deciding, applying, notifying, reading, the engine with its files | when the commit thread runs ([`gate`]), syncs, crashes and full disks ([`disk`]) |
+//! | store | deciding, applying, notifying, reading, opening it again, the engine with its files | when the commit thread runs ([`gate`]), the pause after a failed write ([`recovery`]), syncs, crashes and full disks ([`disk`]) |
 //! | webhook | the sink with its tasks, its positions in the store | the [`receiver`] |
 //! | hub | subscriptions, their verification, deliveries | the [`subscriber`] |
 //! | clients | fetcher, discovery, followers, their driver | the output: a copy that is saved as a database would ([`follower`]) |
@@ -28,6 +28,7 @@ pub mod network;
 pub mod node;
 pub mod publisher;
 pub mod receiver;
+pub mod recovery;
 pub mod run;
 pub mod store;
 pub mod subscriber;

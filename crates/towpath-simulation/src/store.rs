@@ -3,12 +3,13 @@
 //! Everything is the program's: deciding, applying, notifying, reading, and the storage engine with its files. Requests
 //! to write wait here for the disk, and go to the commit thread as one group.
 
+mod group;
+
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -28,12 +29,16 @@ use towpath_store::{
 
 use crate::bug::Bug;
 use crate::disk::Disk;
-use crate::gate::{Progress, Stop, Verdict};
+use crate::gate::Stop;
+use crate::recovery::RecoveryPause;
 use crate::world::World;
-use crate::{system, trace, trace::count};
+use crate::{recovery, system};
 
-/// Groups after one of which the engine writes what it has in memory to tables.
-const FLUSH: u64 = 300;
+/// Returns the number of the next change of any store.
+fn next_step() -> u64 {
+    static STEPS: AtomicU64 = AtomicU64::new(0);
+    STEPS.fetch_add(1, Ordering::Relaxed)
+}
 
 /// A request to the commit thread: makes its future, which sends its answer when the group is done.
 type Request = Box<dyn FnOnce(Arc<EmbeddedStore>) -> Pin<Box<dyn Future<Output = Reply> + Send>> + Send>;
@@ -46,10 +51,20 @@ pub struct SimulatedStore {
     disk: Arc<Disk>,
     queue: Mutex<VecDeque<Request>>,
     queued: Notify,
+    /// Number of the last change of what is stored.
+    step: AtomicU64,
+    /// State of this store and of the ledger that was compared last.
+    compared: Mutex<Option<(u64, u64)>>,
     /// True while a group is being made durable.
     is_syncing: watch::Sender<bool>,
     /// True once the machine is off.
     is_off: watch::Sender<bool>,
+    /// True from a failed write on, until the engine is open again.
+    is_failed: AtomicBool,
+    /// Notified when a write failed.
+    failed: Notify,
+    /// Pause of the thread that opens the engine again.
+    pause: Mutex<Option<RecoveryPause>>,
     world: Arc<World>,
 }
 
@@ -80,8 +95,25 @@ impl SimulatedStore {
         let inner = Arc::new(inner?);
         let (queue, queued, is_off) = (Mutex::default(), Notify::new(), watch::Sender::new(false));
         let (inner, is_syncing) = (Mutex::new(Some(inner)), watch::Sender::new(false));
-        let store = Arc::new(Self { inner, disk, queue, queued, is_syncing, is_off, world });
-        tokio::spawn(run_disk(store.clone()));
+        let (is_failed, failed, pause) = (AtomicBool::default(), Notify::new(), Mutex::default());
+        let (step, compared) = (AtomicU64::new(next_step()), Mutex::default());
+        let store = Self {
+            inner,
+            disk,
+            queue,
+            queued,
+            step,
+            compared,
+            is_syncing,
+            is_off,
+            is_failed,
+            failed,
+            pause,
+            world,
+        };
+        let store = Arc::new(store);
+        tokio::spawn(group::run_disk(store.clone()));
+        tokio::spawn(group::run_recoveries(store.clone()));
         Ok(store)
     }
 
@@ -101,6 +133,8 @@ impl SimulatedStore {
     pub fn remove(&self) {
         // The last reference: calls under way have ended with the machine.
         drop(self.inner.lock().take());
+        // Only now: a thread that would open the engine again finds it closed, and ends.
+        drop(self.pause.lock().take());
         self.disk.remove();
     }
 
@@ -117,6 +151,21 @@ impl SimulatedStore {
         self.write(vec![row], Vec::new()).await
     }
 
+    /// Returns the number of the last change of what is stored. No other store has it.
+    pub fn step(&self) -> u64 {
+        self.step.load(Ordering::Relaxed)
+    }
+
+    fn note_change(&self) {
+        self.step.store(next_step(), Ordering::Relaxed);
+    }
+
+    /// Notes that the store and the ledger are compared now. Returns true if neither has changed since the last time.
+    pub fn is_compared(&self, ledger: u64) -> bool {
+        let now = Some((self.step(), ledger));
+        std::mem::replace(&mut *self.compared.lock(), now) == now
+    }
+
     /// Returns the program's store.
     pub fn whole(&self) -> Arc<EmbeddedStore> {
         self.inner.lock().clone().expect("the engine is there until it is removed")
@@ -125,6 +174,15 @@ impl SimulatedStore {
     fn inner(&self) -> Result<Arc<EmbeddedStore>, ReadError> {
         let inner = self.inner.lock().clone().filter(|_| !*self.is_off.borrow());
         inner.ok_or(ReadError::Closed)
+    }
+
+    /// Takes the thread that opens the engine again after a failed write: its pause takes simulated time.
+    fn note_failure(&self) {
+        // At once: the next thread that pauses may be another store's.
+        if !self.is_failed.swap(true, Ordering::Relaxed) {
+            *self.pause.lock() = Some(recovery::next_pause());
+            self.failed.notify_one();
+        }
     }
 
     fn has(&self, bug: Bug) -> bool {
@@ -160,127 +218,6 @@ impl SimulatedStore {
 /// Returns once the machine is off.
 async fn off(mut is_off: watch::Receiver<bool>) {
     let _ = is_off.wait_for(|is_off| *is_off).await;
-}
-
-/// Takes waiting requests to the commit thread, a group at a time, until the machine is off.
-async fn run_disk(store: Arc<SimulatedStore>) {
-    loop {
-        let is_empty = store.queue.lock().is_empty();
-        tokio::select! {
-            biased;
-            () = off(store.is_off.subscribe()) => return,
-            () = store.queued.notified(), if is_empty => {}
-            // Others join the group meanwhile.
-            () = tokio::time::sleep(Duration::from_micros(store.world.below(400))), if !is_empty => {
-                let requests: Vec<_> = store.queue.lock().drain(..).collect();
-                let Ok(inner) = store.inner() else { return };
-                commit(&store, &inner, requests).await;
-            }
-        }
-    }
-}
-
-/// A call of a group, and its answer once there is one.
-struct Call {
-    future: Pin<Box<dyn Future<Output = Reply> + Send>>,
-    reply: Option<Reply>,
-}
-
-impl Call {
-    fn poll(&mut self, waker: &Waker) -> bool {
-        if self.reply.is_none()
-            && let Poll::Ready(reply) = self.future.as_mut().poll(&mut Context::from_waker(waker))
-        {
-            self.reply = Some(reply);
-        }
-        self.reply.is_some()
-    }
-}
-
-async fn commit(store: &SimulatedStore, inner: &Arc<EmbeddedStore>, requests: Vec<Request>) {
-    let gate = &store.disk.gate;
-    let waker = Waker::from(gate.clone());
-    // An empty append brings the commit thread to the clock. While it stands there, the group gathers behind it.
-    let first = inner.clone();
-    let first: Request = Box::new(move |_| {
-        Box::pin(async move {
-            let feed = FeedId::new("simulation").expect("a valid name");
-            let _ = first.append(&feed, Expected::Any, Vec::new()).await;
-            Box::new(|| {}) as Reply
-        })
-    });
-    let mut calls = vec![Call { future: first(inner.clone()), reply: None }];
-    calls[0].poll(&waker);
-    while gate.wait() != Progress::Stopped(Stop::Clock) {}
-    for request in requests {
-        let mut call = Call { future: request(inner.clone()), reply: None };
-        call.poll(&waker);
-        calls.push(call);
-    }
-    trace!("disk {}: a group of {}", store.disk.name(), calls.len() - 1);
-    gate.release(Verdict::Done);
-    let is_early = store.has(Bug::TellBeforeDurable);
-    let mut late = Duration::ZERO;
-    loop {
-        let is_done = calls.iter_mut().all(|call| call.poll(&waker));
-        if is_done {
-            break;
-        }
-        match gate.wait() {
-            Progress::Stopped(Stop::Clock) => gate.release(Verdict::Done),
-            Progress::Stopped(Stop::Sync) => {
-                let wait = store.world.sync_time();
-                trace!("disk {}: syncs", store.disk.name());
-                if is_early {
-                    late += wait;
-                    gate.release(Verdict::Ignored);
-                    continue;
-                }
-                store.is_syncing.send_replace(true);
-                tokio::time::sleep(wait).await;
-                store.is_syncing.send_replace(false);
-                if *store.is_off.borrow() {
-                    return;
-                }
-                let verdict =
-                    if store.has(Bug::DropSync) { Verdict::Ignored } else { store.world.sync_verdict() };
-                gate.release(verdict);
-            }
-            Progress::Answered => {}
-        }
-    }
-    // In their order: two runs of a seed wake the callers alike.
-    for call in calls {
-        if let Some(reply) = call.reply {
-            reply();
-        }
-    }
-    if is_early {
-        store.is_syncing.send_replace(true);
-        tokio::time::sleep(late).await;
-        store.is_syncing.send_replace(false);
-        store.disk.sync_all();
-    }
-    if inner.failure().is_none() && !store.disk.is_limited() && store.world.one_in(FLUSH) {
-        count("flushes");
-        if let Err(e) = block_on(inner.flush()) {
-            trace!("disk {}: cannot flush: {e}", store.disk.name());
-        }
-    }
-    if let Some(failure) = inner.failure() {
-        trace!("disk {}: {}", store.disk.name(), failure.reason);
-        if store.disk.take_refused() > 0 {
-            count("groups refused by a full disk");
-        }
-        // Opened again by a thread of the store, which takes no simulated time.
-        while inner.failure().is_some() {
-            if store.disk.take_need() {
-                // No time passes here in which the disk could get space by itself: the operator makes some.
-                store.disk.set_free(None, false);
-            }
-            std::thread::yield_now();
-        }
-    }
 }
 
 /// Runs a future that other threads complete, while this thread waits.
@@ -422,7 +359,9 @@ impl Store for SimulatedStore {
     }
 
     fn failure(&self) -> Option<StoreFailure> {
-        self.inner().ok()?.failure()
+        let failure = self.inner().ok()?.failure()?;
+        self.note_failure();
+        Some(failure)
     }
 
     fn stats(&self) -> Option<StoreStats> {

@@ -5,7 +5,7 @@
 //! answers: nothing that they do is seen by the simulation.
 #![allow(unsafe_code, reason = "functions of the C library can only be replaced by unsafe ones")]
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::ffi::{c_int, c_long, c_uint, c_void};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -16,13 +16,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::disk::{self, Room};
+use crate::recovery;
 
 /// Wall clock at the start of every simulation, in seconds since 1970.
 pub const START: i64 = 1_800_000_000;
 /// Monotonic clock at the start, in seconds. Not zero: programs subtract durations from it.
 const UPTIME: i64 = 1_000_000;
 
-/// Shortest pause between two attempts to open a store again, in seconds. Other sleeps are shorter.
+/// Pause between two looks at a thread that works for the runtime's thread.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// Shortest pause between two attempts to open a store again, in seconds. Other sleeps are shorter, and take no time.
 const SHORTEST_PAUSE: i64 = 1;
 
 /// Time since the start, in nanoseconds.
@@ -62,8 +66,6 @@ thread_local! {
     static RANDOM: Cell<u64> = const { Cell::new(0) };
     /// True while the runtime's clock is read, which may ask for the time itself.
     static IS_READING: Cell<bool> = const { Cell::new(false) };
-    /// File that found no space while its store was being opened again by this thread.
-    static REFUSED: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
 }
 
 /// Makes this thread the simulation's.
@@ -365,11 +367,7 @@ fn room(file: RawFd, length: usize) -> Room {
     if part == Part::None && path.extension().is_none_or(|extension| extension != "jnl") {
         return Room::All;
     }
-    let room = disk::room(&path, length, || bytes_in_place(file));
-    if room == Room::None && part == Part::Recovery {
-        REFUSED.with_borrow_mut(|refused| *refused = Some(path));
-    }
-    room
+    disk::room(&path, length, || bytes_in_place(file))
 }
 
 /// Returns the number of bytes from the position of the writer on that have their place on the disk already.
@@ -400,21 +398,21 @@ fn end_of_data(file: RawFd) -> u64 {
     }
 }
 
-/// Passes a sleep of any thread. A thread that opens a store again begins with one, and joins the simulation by it.
+/// Passes a sleep of any thread. One that opens a store again joins the simulation by it, and its long sleeps take
+/// simulated time.
 fn pass_sleep(time: *const libc::timespec) {
     // SAFETY: the caller of the C library's function passes a valid time.
-    let pause = unsafe { time.as_ref() }.map_or(0, |time| time.tv_sec);
-    let thread = std::thread::current();
-    if thread.name() == Some("towpath-recover") && PART.get() == Part::None {
+    let length = unsafe { time.as_ref() }.map_or(0, |time| time.tv_sec);
+    if std::thread::current().name() != Some("towpath-recover") {
+        return std::thread::yield_now();
+    }
+    if PART.get() == Part::None {
         join(Part::Recovery, RECOVERY);
     }
-    // A pause after a failure: the store waits for space.
-    if pause >= SHORTEST_PAUSE
-        && let Some(path) = REFUSED.with_borrow_mut(Option::take)
-    {
-        disk::wait_for_space(&path);
+    if length < SHORTEST_PAUSE {
+        return std::thread::yield_now();
     }
-    std::thread::yield_now();
+    recovery::pause(Duration::from_secs(length as u64));
 }
 
 /// Stands in for the C library's function: in a simulation no thread sleeps by the system's clock.
@@ -450,6 +448,13 @@ pub unsafe extern "C" fn clock_nanosleep(
     }
     // SAFETY: the call is passed on as it is.
     unsafe { pass(libc::SYS_clock_nanosleep, [clock as usize, flags as usize, time as usize, left as usize]) }
+}
+
+/// Lets other threads work for a moment by the machine's clock, in which no simulated time passes.
+pub fn let_others_work() {
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
+    // SAFETY: the time is valid for the call, which writes nothing.
+    unsafe { pass(libc::SYS_nanosleep, [(&raw const pause) as usize, 0, 0, 0]) };
 }
 
 /// Folder of the simulation's files, in memory where the system has such a place.
