@@ -73,6 +73,7 @@ impl OneRun {
     fn run(self, seed: u64) -> Result<(), String> {
         let begun = Instant::now();
         let scratch = system::scratch();
+        system::trust_one_authority(&scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
         let folder = scratch.clone();
         // A thread of its own: the main thread keeps the machine's clock.
         let simulating = std::thread::spawn(move || self.simulate(seed, &folder));

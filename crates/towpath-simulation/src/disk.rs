@@ -128,11 +128,7 @@ impl Disk {
         let mut files = Vec::new();
         list_files(&to.join("engine"), &mut files)?;
         // Not the lists of tables: earlier ones stay for a while, and nobody reads them. The store's own test has these.
-        let is_data = |path: &Path| {
-            let folder = path.parent().and_then(Path::file_name);
-            path.extension().is_some_and(|e| e == "jnl")
-                || folder.is_some_and(|f| f == "tables" || f == "blobs")
-        };
+        let is_data = |path: &Path| path.extension().is_some_and(|e| e == "jnl") || is_written_once(path);
         files.retain(|path| is_data(path));
         files.sort();
         let mut ends = Vec::new();
@@ -143,6 +139,9 @@ impl Disk {
         ends.retain(|(_, end)| *end > 0);
         let (path, end) = &ends[choose(ends.len() as u64) as usize];
         let (at, bit) = (choose(*end), choose(8));
+        if is_written_once(path) {
+            stop_sharing(path)?;
+        }
         let mut file = OpenOptions::new().read(true).write(true).open(path)?;
         let mut byte = [0];
         file.seek(SeekFrom::Start(at))?;
@@ -279,6 +278,13 @@ fn lose(journal: &Path, durable: u64, remains: &mut dyn FnMut(u64) -> Remains) -
     Ok(())
 }
 
+/// Replaces a file that several disks share by a copy.
+fn stop_sharing(path: &Path) -> io::Result<()> {
+    let copy = path.with_extension("copy");
+    fs::copy(path, &copy)?;
+    fs::rename(&copy, path)
+}
+
 fn list_files(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -323,11 +329,19 @@ fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
         let (path, target) = (entry.path(), to.join(entry.file_name()));
         if entry.file_type()?.is_dir() {
             copy_folder(&path, &target)?;
+        } else if is_written_once(&path) {
+            fs::hard_link(&path, &target)?;
         } else {
             copy_file(&path, &target)?;
         }
     }
     Ok(())
+}
+
+/// Returns true for a file of the engine's that nobody writes to once its list names it. A copy of a disk can share it.
+fn is_written_once(path: &Path) -> bool {
+    let folder = path.parent().and_then(Path::file_name);
+    folder.is_some_and(|folder| folder == "tables" || folder == "blobs")
 }
 
 /// Copies a file without the zeros at its end: a new journal has 64 MiB of them.
@@ -350,4 +364,26 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
         target.set_len(length)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Disks share the files that nobody writes to, and a flipped bit is in one of them alone.
+    #[test]
+    fn a_flipped_bit_is_on_one_disk() {
+        let scratch = std::env::temp_dir().join(format!("towpath-simulation-test-{}", std::process::id()));
+        let (own, copy) = (scratch.join("own"), scratch.join("copy"));
+        let table = "engine/keyspaces/1/tables/7";
+        let disk = Disk::mount(&own).unwrap();
+        fs::create_dir_all(own.join(table).parent().unwrap()).unwrap();
+        fs::write(own.join(table), b"table").unwrap();
+        let place = disk.flip(&copy, &mut |_| 0).unwrap();
+        assert_eq!(place, format!("bit 0 of byte 0 of {table}"));
+        assert_eq!(fs::read(copy.join(table)).unwrap(), b"uable");
+        assert_eq!(fs::read(own.join(table)).unwrap(), b"table");
+        disk.remove();
+        fs::remove_dir_all(&scratch).unwrap();
+    }
 }

@@ -42,6 +42,8 @@ pub struct FeedLedger {
     positions: HashMap<String, Seq>,
     /// Acknowledged additions to each counter.
     counted: BTreeMap<String, (u64, u64)>,
+    /// Number of events that were noted.
+    events: u64,
 }
 
 impl Ledger {
@@ -49,11 +51,17 @@ impl Ledger {
     pub fn feed(&mut self, feed: &str) -> &mut FeedLedger {
         self.feeds.entry(feed.to_owned()).or_default()
     }
+
+    /// Returns the number of events that were noted in all feeds.
+    pub fn events(&self) -> u64 {
+        self.feeds.values().map(|feed| feed.events).sum()
+    }
 }
 
 impl FeedLedger {
     /// Notes a change that is about to be sent. Returns its number.
     pub fn send(&mut self, id: &str, title: Option<String>) -> usize {
+        self.events += 1;
         let attempts = self.items.entry(id.to_owned()).or_default();
         attempts.push(Attempt { title, outcome: Outcome::Unknown });
         attempts.len() - 1
@@ -61,6 +69,7 @@ impl FeedLedger {
 
     /// Notes the answer to a change.
     pub fn answer(&mut self, id: &str, number: usize, outcome: Outcome) {
+        self.events += 1;
         if let Some(attempt) = self.items.get_mut(id).and_then(|attempts| attempts.get_mut(number)) {
             attempt.outcome = outcome;
         }
@@ -68,6 +77,7 @@ impl FeedLedger {
 
     /// Notes an addition to a counter, by whether it was acknowledged.
     pub fn count(&mut self, id: &str, is_acknowledged: bool) {
+        self.events += 1;
         let (acknowledged, sent) = self.counted.entry(id.to_owned()).or_default();
         *acknowledged += u64::from(is_acknowledged);
         *sent += u64::from(!is_acknowledged);
@@ -75,6 +85,7 @@ impl FeedLedger {
 
     /// Notes what a reader got.
     pub fn read(&mut self, id: &str, title: &str) {
+        self.events += 1;
         self.read.insert((id.to_owned(), title.to_owned()));
     }
 
