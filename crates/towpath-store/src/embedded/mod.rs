@@ -27,6 +27,7 @@ mod keys;
 mod let_go;
 mod migration;
 mod notifier;
+mod open_journal;
 mod permissions;
 mod precondition;
 mod read;

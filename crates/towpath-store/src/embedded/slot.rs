@@ -14,6 +14,7 @@ use super::EmbeddedOptions;
 use super::decide::{DecidedGroup, Lookup as _};
 use super::folder::DataFolder;
 use super::notifier::Notifier;
+use super::open_journal::wait_until_closed;
 use super::storage_engine::{DiskNeed, StorageEngine, low_space};
 use crate::error::{ReadTarget, StorageError};
 use crate::{Appended, ReadError, StoreFailure};
@@ -180,6 +181,10 @@ impl EngineSlot {
             // Put back, so that reads go on with it until the next attempt.
             *slot = Some(engine);
             return Err(format!("reads have been running for {} s", DRAIN_TIMEOUT.as_secs()));
+        }
+        // A thread of the old engine may write yet what is left of the write that failed.
+        if !wait_until_closed(&self.folder, DRAIN_TIMEOUT) {
+            return Err(format!("its journal has not been closed for {} s", DRAIN_TIMEOUT.as_secs()));
         }
         // Only now: the old engine held the folder's lock until it was dropped.
         let opened = DataFolder::open(&self.folder).and_then(|f| StorageEngine::open(f, &self.options));
