@@ -92,15 +92,17 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Lets the commit thread go on for ever, with syncs that fail.
-    pub fn turn_off(&self) {
+    /// Lets the commit thread go on for ever, with syncs that fail. Returns true if one fails now.
+    pub fn turn_off(&self) -> bool {
         let mut state = self.lock();
         state.is_off = true;
         if state.stopped.is_some() {
             state.verdict = Some(Verdict::Failed);
         }
+        let is_failing = state.stopped == Some(Stop::Sync);
         drop(state);
         self.changed.notify_all();
+        is_failing
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {

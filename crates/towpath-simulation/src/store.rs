@@ -126,7 +126,15 @@ impl SimulatedStore {
     pub fn turn_off(&self) {
         self.is_off.send_replace(true);
         self.queue.lock().clear();
-        self.disk.gate.turn_off();
+        if !self.disk.gate.turn_off() {
+            return;
+        }
+        let Some(inner) = self.inner.lock().clone() else { return };
+        // The thread that would open the engine again is taken now: the next one that pauses is another store's.
+        while inner.failure().is_none() {
+            system::let_others_work();
+        }
+        self.note_failure();
     }
 
     /// Closes the engine of a machine that is off, and removes its files.
