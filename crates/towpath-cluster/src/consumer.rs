@@ -11,9 +11,9 @@ use tokio::time::{sleep, timeout};
 use towpath_store::WallClock;
 
 use crate::address::ClusterAddress;
+use crate::answer_confirmation::AnswerConfirmation;
 use crate::apply::LogMessage;
 use crate::checkpoint::{LogMark, ReplicaPosition};
-use crate::doubts::Doubts;
 use crate::health::{NodeHealth, ProblemOrigin};
 use crate::nodes;
 use crate::stream::{self, LogExtent, StreamError};
@@ -66,7 +66,7 @@ pub(crate) struct LogConsumer {
 impl LogConsumer {
     /// Runs until the applying thread ends. `stalled` makes it start a new subscription.
     pub(crate) async fn run(mut self, stalled: Arc<Notify>) {
-        let mut doubts = Doubts::default();
+        let mut confirmation = AnswerConfirmation::default();
         while !self.messages.is_closed() {
             let ended = tokio::select! {
                 ended = self.consume() => ended,
@@ -75,10 +75,10 @@ impl LogConsumer {
             let (reason, pause) = match ended {
                 Ok(()) => continue,
                 Err(StreamError::Later(reason)) => {
-                    doubts.clear();
+                    confirmation.clear();
                     (reason, RETRY_PAUSE)
                 }
-                Err(StreamError::Never(reason) | StreamError::Removed(reason)) if !doubts.confirm() => {
+                Err(StreamError::Never(reason) | StreamError::Removed(reason)) if !confirmation.confirm() => {
                     tracing::debug!(reason, "asking the log again");
                     (ASKED_AGAIN.into(), CONFIRM_PAUSE)
                 }
@@ -190,7 +190,7 @@ pub(crate) async fn watch(
     let mut position = health.position();
     let mut idle_polls = 0;
     let mut unchecked = None;
-    let mut doubts = Doubts::default();
+    let mut confirmation = AnswerConfirmation::default();
     loop {
         let (asked, started) = (clock(), Instant::now());
         let before = *position.borrow_and_update();
@@ -200,14 +200,14 @@ pub(crate) async fn watch(
         match timeout(REQUEST_TIMEOUT, log_end(&context, &name, unchecked.as_ref())).await {
             Ok(Ok(end)) => {
                 unchecked = None;
-                doubts.clear();
+                confirmation.clear();
                 health.clear_problem(ProblemOrigin::Watch);
                 // With the time before the question: the answer says how the log was at some time after that.
                 health.log_ends(end.last_sequence, asked, started);
                 health.set_log(end);
                 idle_polls = if end.last_sequence > before { idle_polls + 1 } else { 0 };
             }
-            Ok(Err(StreamError::Never(reason) | StreamError::Removed(reason))) if !doubts.confirm() => {
+            Ok(Err(StreamError::Never(reason) | StreamError::Removed(reason))) if !confirmation.confirm() => {
                 tracing::debug!(reason, "asking the log again");
             }
             Ok(Err(StreamError::Never(reason) | StreamError::Removed(reason))) => {

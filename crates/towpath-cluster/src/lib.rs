@@ -41,10 +41,10 @@
 //! ```
 
 mod address;
+mod answer_confirmation;
 mod apply;
 mod checkpoint;
 mod consumer;
-mod doubts;
 mod error;
 mod frame;
 mod health;

@@ -1,6 +1,6 @@
 //! Collects the problems of a configuration's values, with the keys that they are at.
 
-use super::tree::Step;
+use super::tree::PathStep;
 
 /// Collects the values of a list, or the errors of all that are wrong, as one message.
 pub(super) fn all_of<T>(values: impl Iterator<Item = Result<T, String>>) -> Result<Vec<T>, String> {
@@ -18,7 +18,7 @@ pub(super) fn all_of<T>(values: impl Iterator<Item = Result<T, String>>) -> Resu
 #[derive(Debug)]
 pub(super) struct ValueProblem {
     /// Way to the value.
-    pub(super) path: Vec<Step>,
+    pub(super) path: Vec<PathStep>,
     pub(super) message: String,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct ValueProblem {
 pub(super) struct Problems {
     found: Vec<ValueProblem>,
     /// Way to the table whose values are validated.
-    table: Vec<Step>,
+    table: Vec<PathStep>,
     /// Beginning of messages, such as `feed "kev": `.
     subject: String,
 }
@@ -35,14 +35,14 @@ pub(super) struct Problems {
 impl Problems {
     /// Begins with the values of a table, such as `[server]`.
     pub(super) fn enter(&mut self, table: &str, index: Option<usize>, subject: String) {
-        let index = index.map(Step::Index);
-        self.table = [Step::Key(table.to_owned())].into_iter().chain(index).collect();
+        let index = index.map(PathStep::Index);
+        self.table = [PathStep::Key(table.to_owned())].into_iter().chain(index).collect();
         self.subject = subject;
     }
 
     /// Adds a problem at a key of the table, such as `source.every`.
     pub(super) fn add(&mut self, key: &str, message: impl AsRef<str>) {
-        let keys = key.split('.').filter(|key| !key.is_empty()).map(|key| Step::Key(key.to_owned()));
+        let keys = key.split('.').filter(|key| !key.is_empty()).map(|key| PathStep::Key(key.to_owned()));
         let path = self.table.iter().cloned().chain(keys).collect();
         let message = format!("{}{}", self.subject, message.as_ref());
         self.found.push(ValueProblem { path, message });

@@ -20,7 +20,7 @@ use super::hints::with_hint;
 use super::include::{Includer, without_include};
 use super::problems::ValueProblem;
 use super::server::ServerConfig;
-use super::tree::{self, Step};
+use super::tree::{self, PathStep};
 use super::variables::{Environment, Replacer, Variables};
 
 /// Keys whose values, and all below, are secrets.
@@ -54,7 +54,7 @@ pub(super) struct ReadConfig<'a> {
 }
 
 /// A parsed and merged configuration.
-struct Tree<'a> {
+struct ConfigTree<'a> {
     table: DeTable<'a>,
     variables: Variables,
     /// Places of texts whose variables could not be replaced.
@@ -83,7 +83,7 @@ impl<'e> ConfigSource<'e> {
 
     /// Parses the texts, and reads their values.
     pub(super) fn read(&self, folder: &Path) -> ReadConfig<'_> {
-        let Tree { table, variables, problems, is_broken, .. } = self.tree(folder);
+        let ConfigTree { table, variables, problems, is_broken, .. } = self.tree(folder);
         // What a parser makes of a broken text has errors that nobody made, and secrets where keys should be.
         if is_broken {
             let (tree, damaged) = (Some(table), Vec::new());
@@ -107,7 +107,7 @@ impl<'e> ConfigSource<'e> {
 
     /// Reads where the data folder is, and nothing else. `None` if a mistake leaves it open.
     pub(super) fn data_folder(&self, folder: &Path) -> Option<PathBuf> {
-        let Tree { table, problems, .. } = self.tree(folder);
+        let ConfigTree { table, problems, .. } = self.tree(folder);
         if !problems.is_empty() {
             return None;
         }
@@ -117,7 +117,7 @@ impl<'e> ConfigSource<'e> {
         named.get_ref().as_str().map(|named| folder.join(named))
     }
 
-    fn tree(&self, folder: &Path) -> Tree<'_> {
+    fn tree(&self, folder: &Path) -> ConfigTree<'_> {
         let mut problems = self.problems.clone();
         let mut table = DeTable::new();
         let mut is_broken = false;
@@ -156,12 +156,12 @@ impl<'e> ConfigSource<'e> {
         let Replacer { variables, errors, .. } = replacer;
         let unreplaced = errors.iter().map(|error| error.at).collect();
         problems.extend(errors.into_iter().map(|error| self.texts.problem(Some(error.at), error.message)));
-        Tree { table, variables, unreplaced, problems, is_broken }
+        ConfigTree { table, variables, unreplaced, problems, is_broken }
     }
 
     /// Reads what can be read, and collects all errors.
     fn recover(&self, folder: &Path) -> ReadConfig<'_> {
-        let Tree { mut table, variables, unreplaced, mut problems, .. } = self.tree(folder);
+        let ConfigTree { mut table, variables, unreplaced, mut problems, .. } = self.tree(folder);
         let (mut damaged, mut is_incomplete) = (Vec::new(), false);
         // The table of each value that was removed, and the value's name.
         let mut removed: Vec<(Option<usize>, String)> = Vec::new();
@@ -188,7 +188,7 @@ impl<'e> ConfigSource<'e> {
             let name = at.and_then(|at| tree::keys_at(&table, at).pop());
             // Without a place nothing can be removed, and the same error would come again.
             let Some(steps) = at.and_then(|at| tree::remove_at(&mut table, at)) else { break };
-            is_incomplete |= steps == [Step::Key("feed".into())];
+            is_incomplete |= steps == [PathStep::Key("feed".into())];
             damaged.extend(tree::place_of(&table, &steps[..steps.len().min(2)]));
             removed.extend(name.map(|name| (tree::place_of(&table, &steps), name)));
         }
@@ -226,7 +226,8 @@ impl<'e> ConfigSource<'e> {
         let table = tree.unwrap_or_else(|| self.tree(folder).table);
         for ValueProblem { path, message } in found {
             let element = tree::place_of(&table, &path[..path.len().min(2)]);
-            let is_dependent = matches!(&path[..], [Step::Key(key), ..] if DEPENDENT.contains(&key.as_str()));
+            let is_dependent =
+                matches!(&path[..], [PathStep::Key(key), ..] if DEPENDENT.contains(&key.as_str()));
             let is_doubtful = element.is_some_and(|element| damaged.contains(&element)) || is_incomplete;
             // It may be about a value that was removed.
             if is_dependent && is_doubtful {

@@ -7,7 +7,7 @@ use super::files::shifted;
 
 /// Step of the way to a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PathStep {
     Key(String),
     Index(usize),
 }
@@ -97,12 +97,12 @@ pub(super) fn set<'a>(table: &mut DeTable<'a>, path: &[&'a str], value: Spanned<
 }
 
 /// Returns the place of a value. For a key that is absent it is the place of the table around it.
-pub(super) fn place_of(table: &DeTable<'_>, path: &[Step]) -> Option<usize> {
-    let Some((Step::Key(key), rest)) = path.split_first() else { return None };
+pub(super) fn place_of(table: &DeTable<'_>, path: &[PathStep]) -> Option<usize> {
+    let Some((PathStep::Key(key), rest)) = path.split_first() else { return None };
     let value = table.get(key.as_str())?;
     let inner = match (value.get_ref(), rest.split_first()) {
         (DeValue::Table(inner), Some(_)) => place_of(inner, rest),
-        (DeValue::Array(values), Some((Step::Index(index), rest))) => {
+        (DeValue::Array(values), Some((PathStep::Index(index), rest))) => {
             let element = values.get(*index)?;
             match element.get_ref() {
                 DeValue::Table(inner) => place_of(inner, rest).or(Some(element.span().start)),
@@ -144,7 +144,7 @@ fn descend(value: &Spanned<DeValue<'_>>, place: usize, path: &mut Vec<String>, f
 /// Removes the innermost entry at a place. Returns the table or tables around it, from the outermost.
 ///
 /// An element of an array of tables is an entry of its own. Other arrays are removed whole.
-pub(super) fn remove_at(table: &mut DeTable<'_>, place: usize) -> Option<Vec<Step>> {
+pub(super) fn remove_at(table: &mut DeTable<'_>, place: usize) -> Option<Vec<PathStep>> {
     let mut outer = None;
     for (key, value) in table.iter_mut() {
         let name = key.get_ref().to_string();
@@ -166,7 +166,7 @@ pub(super) fn remove_at(table: &mut DeTable<'_>, place: usize) -> Option<Vec<Ste
     let (name, inner) = outer?;
     match inner {
         Some(mut steps) => {
-            steps.insert(0, Step::Key(name));
+            steps.insert(0, PathStep::Key(name));
             Some(steps)
         }
         None => {
@@ -176,13 +176,13 @@ pub(super) fn remove_at(table: &mut DeTable<'_>, place: usize) -> Option<Vec<Ste
     }
 }
 
-fn remove_element<'a>(values: &mut DeArray<'a>, place: usize) -> Option<Vec<Step>> {
+fn remove_element<'a>(values: &mut DeArray<'a>, place: usize) -> Option<Vec<PathStep>> {
     let mut here = None;
     for (index, value) in values.iter_mut().enumerate() {
         let is_here = value.span().contains(&place);
         let DeValue::Table(inner) = value.get_mut() else { continue };
         if let Some(mut steps) = remove_at(inner, place) {
-            steps.insert(0, Step::Index(index));
+            steps.insert(0, PathStep::Index(index));
             return Some(steps);
         }
         if is_here {

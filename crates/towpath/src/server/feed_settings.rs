@@ -14,7 +14,7 @@ use crate::engine::access::may_change;
 use crate::engine::request::{known_feed, parameters};
 use crate::engine::{Engine, request_body};
 use crate::server::item_response::json_answer;
-use crate::source::details::Details;
+use crate::source::detail_visibility::DetailVisibility;
 use crate::source::status::describe_feed;
 
 /// Largest settings of a feed, in bytes.
@@ -51,7 +51,8 @@ pub(super) async fn respond(
     };
     let is_new = engine.put_feed(&id, keys, &sender.to_string()).await?;
     tracing::info!(feed = %id, token = %sender, is_new, "a feed was set over HTTP");
-    let described = describe_feed(engine, &*known_feed(engine, id.as_str())?, Details::Shown).await?;
+    let described =
+        describe_feed(engine, &*known_feed(engine, id.as_str())?, DetailVisibility::Shown).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json_answer(status, &json!(described)))
 }

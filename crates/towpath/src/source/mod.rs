@@ -6,7 +6,7 @@
 //! `pushed` polls a source when its hub says so.
 
 mod apply;
-pub(crate) mod details;
+pub(crate) mod detail_visibility;
 pub mod document;
 pub(crate) mod fetch_permits;
 pub mod load;

@@ -26,7 +26,7 @@ use towpath_store::{Table, TableWrite};
 use crate::engine::roles::{Lease, conditions};
 use crate::engine::{Engine, Feed};
 use crate::protocols::websub;
-use crate::source::details::Details;
+use crate::source::detail_visibility::DetailVisibility;
 use crate::stop::{Stop, stopped};
 use crate::store_error::StoreError;
 
@@ -170,7 +170,7 @@ impl PushStatus {
     pub(crate) async fn load(
         engine: &Engine,
         feed: &Feed,
-        details: Details,
+        details: DetailVisibility,
     ) -> Result<Option<Self>, StoreError> {
         if !is_pushed(feed) {
             return Ok(None);

@@ -10,7 +10,7 @@ use crate::engine::scheduled::{self, ScheduledChange};
 use crate::engine::{Engine, Feed};
 use crate::protocols::catalog::{FeedDescription, FeedStatus, describe, feed_status};
 use crate::protocols::websub::pings::{HubStatus, ping_statuses};
-use crate::source::details::Details;
+use crate::source::detail_visibility::DetailVisibility;
 use crate::source::poll;
 use crate::source::pushed::PushStatus;
 use crate::source::state::{SourceFailure, SourceState};
@@ -43,7 +43,7 @@ pub(crate) struct SourceHealth {
 pub(crate) async fn describe_feed(
     engine: &Engine,
     feed: &Feed,
-    details: Details,
+    details: DetailVisibility,
 ) -> Result<FeedDescription<SourceHealth>, StoreError> {
     let mut described = describe(engine, feed, source_health(engine, feed, details).await?).await?;
     described.status.failure = engine.failures.of(feed.id().as_str()).filter(|_| details.are_shown());
@@ -56,7 +56,7 @@ pub(crate) async fn describe_feed(
 pub(crate) async fn status_of(
     engine: &Engine,
     feed: &Feed,
-    details: Details,
+    details: DetailVisibility,
 ) -> Result<FeedStatus<SourceHealth>, StoreError> {
     let mut status = feed_status(engine, feed, source_health(engine, feed, details).await?).await?;
     status.failure = engine.failures.of(feed.id().as_str()).filter(|_| details.are_shown());
@@ -69,7 +69,7 @@ pub(crate) async fn status_of(
 async fn scheduled_changes(
     engine: &Engine,
     feed: &Feed,
-    details: Details,
+    details: DetailVisibility,
 ) -> Result<Vec<ScheduledChange>, StoreError> {
     if !details.are_shown() || feed.is_filter() {
         return Ok(Vec::new());
@@ -78,7 +78,11 @@ async fn scheduled_changes(
 }
 
 /// Lists the hubs of others, with what they were told.
-async fn hub_statuses(engine: &Engine, feed: &Feed, details: Details) -> Result<Vec<HubStatus>, StoreError> {
+async fn hub_statuses(
+    engine: &Engine,
+    feed: &Feed,
+    details: DetailVisibility,
+) -> Result<Vec<HubStatus>, StoreError> {
     if details.are_shown() { ping_statuses(engine, feed).await } else { Ok(Vec::new()) }
 }
 
@@ -136,7 +140,7 @@ pub(crate) async fn sinks_json(engine: &Engine) -> Result<Vec<serde_json::Value>
 
 /// Describes a feed as JSON, with the details of a failure.
 pub(crate) async fn feed_json(engine: &Engine, feed: &Feed) -> Result<serde_json::Value, StoreError> {
-    let description = describe_feed(engine, feed, Details::Shown).await?;
+    let description = describe_feed(engine, feed, DetailVisibility::Shown).await?;
     serde_json::to_value(description).map_err(|e| StoreError::Internal(e.to_string()))
 }
 
@@ -153,7 +157,7 @@ pub(crate) async fn source_protocol(engine: &Engine, feed: &Feed) -> Result<Opti
 pub(crate) async fn source_state(
     engine: &Engine,
     feed: &Feed,
-    details: Details,
+    details: DetailVisibility,
 ) -> Result<Option<SourceState>, StoreError> {
     let Some((source, address)) = feed.config.polled().or(feed.config.mirrored()) else { return Ok(None) };
     let mut state = SourceState::load(engine.store.as_ref(), feed.id(), &poll::fingerprint(source)).await?;
@@ -174,7 +178,7 @@ pub(crate) async fn source_state(
 async fn source_health(
     engine: &Engine,
     feed: &Feed,
-    details: Details,
+    details: DetailVisibility,
 ) -> Result<Option<SourceHealth>, StoreError> {
     let (polled, mirrored) = (feed.config.polled(), feed.config.mirrored());
     let Some((_, address)) = polled.or(mirrored) else { return Ok(None) };

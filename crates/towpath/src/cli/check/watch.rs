@@ -84,7 +84,7 @@ fn changed(
     }
     if matches!(format, ReportFormat::Json) {
         #[derive(Serialize)]
-        struct Line<'a> {
+        struct WatchLine<'a> {
             time: &'a str,
             url: &'a str,
             protocol: &'a str,
@@ -94,7 +94,7 @@ fn changed(
         }
         let mut text = String::new();
         for change in changes {
-            let line = Line { time: &now, url: result.url, protocol: result.protocol, conforms, change };
+            let line = WatchLine { time: &now, url: result.url, protocol: result.protocol, conforms, change };
             let json = serde_json::to_vec(&line).map_err(|error| CliError::failed(error.to_string()))?;
             text.push_str(&String::from_utf8_lossy(&visible_json(json)));
             text.push('\n');

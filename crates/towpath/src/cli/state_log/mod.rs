@@ -29,7 +29,7 @@ const COMPACTION_SLACK: u64 = 4 << 20;
 /// A line of the log: a feed's state, or the schedule.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-struct LogLine<'a> {
+struct StateLogLine<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     url: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -142,10 +142,11 @@ impl StateLog {
         if !line.ends_with(b"\n") {
             return Err(self.damaged("truncated"));
         }
-        let parsed: LogLine<'_> = serde_json::from_slice(line).map_err(|e| self.damaged(e.to_string()))?;
+        let parsed: StateLogLine<'_> =
+            serde_json::from_slice(line).map_err(|e| self.damaged(e.to_string()))?;
         let span = FileRange { at: self.end, length: line.len() as u64 };
         match parsed {
-            LogLine { url: Some(url), protocol: Some(protocol), state: Some(_), .. } => {
+            StateLogLine { url: Some(url), protocol: Some(protocol), state: Some(_), .. } => {
                 let protocol: Protocol = protocol.parse().map_err(|e: String| self.damaged(e))?;
                 if let Some(requested) = requested.filter(|requested| *requested != protocol) {
                     let path = self.path.clone();
@@ -153,7 +154,7 @@ impl StateLog {
                 }
                 self.record_feed(url.into(), span);
             }
-            LogLine { schedule: Some(_), .. } => self.record_schedule(span),
+            StateLogLine { schedule: Some(_), .. } => self.record_schedule(span),
             _ => return Err(self.damaged("it is neither a feed's state nor a schedule")),
         }
         Ok(())
@@ -173,7 +174,8 @@ impl StateLog {
     pub(super) fn load(&self, feed: &str) -> Result<Option<SavedFeed>, StateError> {
         let Some(span) = self.feeds.get(feed) else { return Ok(None) };
         let bytes = self.bytes(*span)?;
-        let line: LogLine<'_> = serde_json::from_slice(&bytes).map_err(|e| self.damaged(e.to_string()))?;
+        let line: StateLogLine<'_> =
+            serde_json::from_slice(&bytes).map_err(|e| self.damaged(e.to_string()))?;
         let (Some(protocol), Some(state)) = (line.protocol, line.state) else {
             return Err(self.damaged("another process has modified it"));
         };
@@ -187,7 +189,8 @@ impl StateLog {
     pub(super) fn load_schedule(&self) -> Result<Option<Box<RawValue>>, StateError> {
         let Some(span) = self.schedule else { return Ok(None) };
         let bytes = self.bytes(span)?;
-        let line: LogLine<'_> = serde_json::from_slice(&bytes).map_err(|e| self.damaged(e.to_string()))?;
+        let line: StateLogLine<'_> =
+            serde_json::from_slice(&bytes).map_err(|e| self.damaged(e.to_string()))?;
         Ok(line.schedule.map(ToOwned::to_owned))
     }
 
@@ -217,7 +220,7 @@ impl StateLog {
         for StateEntry { feed, route, state } in entries {
             let from = bytes.len();
             let state = to_raw_value(&state)?;
-            let line = LogLine {
+            let line = StateLogLine {
                 url: Some(feed.as_ref().into()),
                 protocol: Some(route.protocol.name().into()),
                 follows: route.follows.as_deref().map(Into::into),
@@ -231,7 +234,10 @@ impl StateLog {
         let mut scheduled = None;
         if let Some(schedule) = schedule {
             let from = bytes.len();
-            serde_json::to_writer(&mut bytes, &LogLine { schedule: Some(&schedule), ..LogLine::default() })?;
+            serde_json::to_writer(
+                &mut bytes,
+                &StateLogLine { schedule: Some(&schedule), ..StateLogLine::default() },
+            )?;
             bytes.push(b'\n');
             scheduled = Some(range(&bytes, from));
         }

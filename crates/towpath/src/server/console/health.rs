@@ -10,7 +10,7 @@ use super::visit::Visit;
 use crate::document::route_error::RouteError;
 use crate::engine::Feed;
 use crate::engine::source_control::SourceControl;
-use crate::source::details::Details;
+use crate::source::detail_visibility::DetailVisibility;
 use crate::source::state::SourceState;
 use crate::source::status::source_state;
 
@@ -72,7 +72,7 @@ pub(super) struct Health {
 
 /// Reads the health of a feed.
 pub(super) async fn of_feed(visit: &Visit, feed: &Arc<Feed>) -> Result<Health, RouteError> {
-    let details = Details::shown_if(visit.sees_details(feed.id().as_str()));
+    let details = DetailVisibility::shown_if(visit.sees_details(feed.id().as_str()));
     let failure = visit.engine.failures.of(feed.id().as_str());
     let source = source_state(&visit.engine, feed, details).await?;
     let mut health = match &source {
@@ -90,8 +90,8 @@ pub(super) async fn of_feed(visit: &Visit, feed: &Arc<Feed>) -> Result<Health, R
         // Over what the source says: its changes arrive, and no reader sees them.
         health.state = FeedState::Failing;
         health.reason = match details {
-            Details::Shown => format!("Publishing fails: {failure}."),
-            Details::Hidden => "Publishing fails.".to_owned(),
+            DetailVisibility::Shown => format!("Publishing fails: {failure}."),
+            DetailVisibility::Hidden => "Publishing fails.".to_owned(),
         };
     }
     Ok(health)

@@ -12,7 +12,7 @@ use crate::engine::access::{Access, may_see_details, readable};
 use crate::engine::request::{known_feed, parameters};
 use crate::engine::work::share_thread;
 use crate::protocols::catalog::{FeedEntry, NodeDescription, json, list, public_list};
-use crate::source::details::Details;
+use crate::source::detail_visibility::DetailVisibility;
 use crate::source::status::{cluster_json, describe_feed, node_problems, status_of};
 
 /// Answers `/`: the list of public feeds.
@@ -38,7 +38,7 @@ pub(crate) async fn feeds_for<B>(
             // There may be 100,000 feeds, and other connections are served by this thread.
             share_thread().await;
             let may_see = may_see_details(&tokens, feed.id().as_str(), peer, request);
-            listed.status = Some(status_of(engine, &feed, Details::shown_if(may_see)).await?);
+            listed.status = Some(status_of(engine, &feed, DetailVisibility::shown_if(may_see)).await?);
             sees_node |= may_see;
         }
         feeds.push(listed);
@@ -59,7 +59,7 @@ pub(crate) async fn feed<B>(
     id: &str,
     request: &Request<B>,
 ) -> Result<Answer, RouteError> {
-    let details = Details::shown_if(may_see_details(&engine.tokens.load(), id, peer, request));
+    let details = DetailVisibility::shown_if(may_see_details(&engine.tokens.load(), id, peer, request));
     let feed = known_feed(engine, id)?;
     let mut answer = json(&describe_feed(engine, &feed, details).await?)?;
     if details.are_shown() && (feed.config.source.is_some() || engine.failures.of(id).is_some()) {

@@ -18,7 +18,7 @@ use crate::document::route_error::RouteError;
 const ROWS: usize = 50;
 
 /// A line of the list.
-struct LogLine {
+struct ChangeRow {
     seq: Seq,
     id: String,
     name: String,
@@ -38,7 +38,7 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
     let present = format!("{}/changes", visit.feed_path(&head.feed));
     let newest = (before <= last).then(|| (visit.query.with(&[("before", "")]), "Newest"));
     let older = older.map(|before| (visit.query.with(&[("before", &before.to_string())]), "Older"));
-    let at = |line: Option<&LogLine>| number(line.map_or(0, |line| line.seq));
+    let at = |line: Option<&ChangeRow>| number(line.map_or(0, |line| line.seq));
     let shown = format!("{} to {} of {}", at(lines.last()), at(lines.first()), number(last));
     Ok(html! {
         @if let Some(past) = &head.past { (past_note(past, &present)) }
@@ -72,7 +72,7 @@ async fn read(
     visit: &Visit,
     head: &FeedHead,
     before: Seq,
-) -> Result<(Vec<LogLine>, Option<Seq>), RouteError> {
+) -> Result<(Vec<ChangeRow>, Option<Seq>), RouteError> {
     let (store, log) = (visit.engine.store.as_ref(), head.feed.log());
     let (mut lines, mut end) = (Vec::new(), before);
     while lines.len() < ROWS && end > 1 {
@@ -92,7 +92,12 @@ async fn read(
 }
 
 /// Reads the lines between two positions, newest first.
-async fn part(store: &dyn Store, log: &FeedId, start: Seq, before: Seq) -> Result<Vec<LogLine>, RouteError> {
+async fn part(
+    store: &dyn Store,
+    log: &FeedId,
+    start: Seq,
+    before: Seq,
+) -> Result<Vec<ChangeRow>, RouteError> {
     let (mut lines, mut after) = (Vec::new(), start);
     while after + 1 < before {
         let count = usize::try_from(before - 1 - after).unwrap_or(usize::MAX);
@@ -113,10 +118,10 @@ async fn part(store: &dyn Store, log: &FeedId, start: Seq, before: Seq) -> Resul
     Ok(lines)
 }
 
-fn line_of(change: &Change, previous: Option<&Change>) -> LogLine {
+fn line_of(change: &Change, previous: Option<&Change>) -> ChangeRow {
     // A removed item has no title: its last version has.
     let named = if change.op == Op::Delete { previous.unwrap_or(change) } else { change };
-    LogLine {
+    ChangeRow {
         seq: change.seq,
         id: change.item.id.clone(),
         name: name_of(&named.item).into_owned(),
@@ -128,7 +133,7 @@ fn line_of(change: &Change, previous: Option<&Change>) -> LogLine {
     }
 }
 
-fn log_line(visit: &Visit, head: &FeedHead, line: &LogLine) -> Markup {
+fn log_line(visit: &Visit, head: &FeedHead, line: &ChangeRow) -> Markup {
     let item = visit.item_path(head.feed.id().as_str(), &line.id);
     html! {
         tr id={ "change-" (line.seq) } {

@@ -12,13 +12,13 @@ use super::super::text::{bytes, clip, count, foreign, number};
 use super::super::visit::Visit;
 use crate::config::TokenRight;
 use crate::document::route_error::RouteError;
-use crate::source::details::Details;
+use crate::source::detail_visibility::DetailVisibility;
 use crate::source::poll_log::{self, PollRecord};
 use crate::source::status::{source_protocol, source_state};
 
 pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, RouteError> {
     let feed = &head.feed;
-    let details = Details::shown_if(visit.sees_details(feed.id().as_str()));
+    let details = DetailVisibility::shown_if(visit.sees_details(feed.id().as_str()));
     let state = source_state(&visit.engine, feed, details).await?.unwrap_or_default();
     let protocol = source_protocol(&visit.engine, feed).await?;
     let (polled, mirrored) = (feed.config.polled(), feed.config.mirrored());
@@ -62,7 +62,7 @@ async fn polls(visit: &Visit, head: &FeedHead) -> Result<Markup, RouteError> {
         return Ok(html! {});
     }
     let records = poll_log::load(&visit.engine, &head.feed).await?;
-    let details = Details::shown_if(visit.sees_details(head.feed.id().as_str()));
+    let details = DetailVisibility::shown_if(visit.sees_details(head.feed.id().as_str()));
     Ok(html! {
         section {
             h2 { "Last polls" }
@@ -77,7 +77,7 @@ async fn polls(visit: &Visit, head: &FeedHead) -> Result<Markup, RouteError> {
     })
 }
 
-fn poll_row(visit: &Visit, record: &PollRecord, details: Details) -> Markup {
+fn poll_row(visit: &Visit, record: &PollRecord, details: DetailVisibility) -> Markup {
     let PollRecord { at, millis, new, updated, removed, left_out, .. } = record;
     html! {
         tr {

@@ -11,7 +11,7 @@ use crate::document::route_error::RouteError;
 use crate::protocols::smart::{Smart, WaitingReaders};
 use crate::protocols::websub::{HubState, SubscriberInfo};
 use crate::protocols::xmpp::subscribers::{self as xmpp, XmppSubscriber};
-use crate::source::details::Details;
+use crate::source::detail_visibility::DetailVisibility;
 
 /// Most subscribers that the page lists.
 const ROWS: usize = 200;
@@ -35,7 +35,7 @@ fn waiting_readers(waiting: WaitingReaders, head: u64) -> Markup {
     }
 }
 
-async fn over_xmpp(visit: &Visit, head: &FeedHead, details: Details) -> Result<Markup, RouteError> {
+async fn over_xmpp(visit: &Visit, head: &FeedHead, details: DetailVisibility) -> Result<Markup, RouteError> {
     let (entries, total) = xmpp::of_feed(&visit.engine, &head.feed, ROWS).await?;
     Ok(html! {
         @if total == 0 { p class="soft" { "Nobody has subscribed." } }
@@ -71,7 +71,7 @@ pub(super) async fn body(visit: &Visit, head: &FeedHead) -> Result<Markup, Route
     let engine = &visit.engine;
     let feed = head.feed.id().as_str();
     let (entries, total) = HubState::of(engine).of_feed(&head.feed, ROWS);
-    let details = Details::shown_if(visit.sees_details(feed));
+    let details = DetailVisibility::shown_if(visit.sees_details(feed));
     let waiting = Smart::of(engine).waiting(&head.feed);
     let everywhere = u64::try_from(engine.metrics.waiters.get()).unwrap_or(0);
     Ok(html! {

@@ -21,14 +21,14 @@ const MAX_LINES: usize = 3000;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FieldDifference {
     pub(crate) name: &'static str,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<DifferenceLine>,
     /// True if a text was too long to be compared whole.
     pub(crate) is_cut: bool,
 }
 
 /// A line of a comparison.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct DifferenceLine {
     pub(crate) kind: LineKind,
     /// Number in the old text, from 1.
     pub(crate) old: Option<usize>,
@@ -135,7 +135,7 @@ fn field(name: &'static str, old: &str, new: &str) -> FieldDifference {
     let deadline = std::time::Instant::now() + DEADLINE;
     for (index, group) in diff.grouped_ops(CONTEXT).iter().enumerate() {
         if index > 0 {
-            lines.push(Line { kind: LineKind::Skipped, old: None, new: None, parts: Vec::new() });
+            lines.push(DifferenceLine { kind: LineKind::Skipped, old: None, new: None, parts: Vec::new() });
         }
         for op in group {
             for change in diff.iter_inline_changes_deadline(op, Some(deadline)) {
@@ -149,7 +149,7 @@ fn field(name: &'static str, old: &str, new: &str) -> FieldDifference {
                     ChangeTag::Insert => LineKind::Added,
                 };
                 let number = |index: Option<usize>| index.map(|index| index + 1);
-                lines.push(Line {
+                lines.push(DifferenceLine {
                     kind,
                     old: number(change.old_index()),
                     new: number(change.new_index()),
@@ -166,7 +166,9 @@ fn field(name: &'static str, old: &str, new: &str) -> FieldDifference {
 }
 
 /// Pairs the lines of a comparison for two columns: removed lines stand beside the added ones that follow them.
-pub(super) fn side_by_side(lines: &[Line]) -> Vec<(Option<&Line>, Option<&Line>)> {
+pub(super) fn side_by_side(
+    lines: &[DifferenceLine],
+) -> Vec<(Option<&DifferenceLine>, Option<&DifferenceLine>)> {
     let mut rows = Vec::new();
     let mut rest = lines;
     while let Some(first) = rest.first() {
@@ -205,7 +207,7 @@ mod tests {
             compare(&item("Ten boats", "one\ntwo\nthree\n"), &item("Ten ships", "one\ntwo\nthree\n"));
         assert_eq!(differences.len(), 1);
         assert_eq!(differences[0].name, "title");
-        let words = |line: &Line| -> Vec<String> {
+        let words = |line: &DifferenceLine| -> Vec<String> {
             line.parts.iter().filter(|(differs, _)| *differs).map(|(_, text)| text.clone()).collect()
         };
         assert_eq!(differences[0].lines.iter().map(words).collect::<Vec<_>>(), [["boats"], ["ships"]]);

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::difference::{FieldDifference, Line, LineKind, side_by_side};
+use super::difference::{DifferenceLine, FieldDifference, LineKind, side_by_side};
 
 /// Layout of a comparison.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ pub(in crate::server::console) fn view(differences: &[FieldDifference], layout: 
     }
 }
 
-fn inline(lines: &[Line]) -> Markup {
+fn inline(lines: &[DifferenceLine]) -> Markup {
     html! {
         tbody { @for line in lines {
             @if line.kind == LineKind::Skipped { tr class="skip" { td colspan="3" { "unchanged lines" } } } @else {
@@ -48,7 +48,7 @@ fn inline(lines: &[Line]) -> Markup {
     }
 }
 
-fn columns(lines: &[Line]) -> Markup {
+fn columns(lines: &[DifferenceLine]) -> Markup {
     html! {
         tbody { @for (old, new) in side_by_side(lines) {
             @if old.is_some_and(|line| line.kind == LineKind::Skipped) { tr class="skip" { td colspan="4" { "unchanged lines" } } } @else {
@@ -58,7 +58,7 @@ fn columns(lines: &[Line]) -> Markup {
     }
 }
 
-fn half(line: Option<&Line>, index: impl Fn(&Line) -> Option<usize>) -> Markup {
+fn half(line: Option<&DifferenceLine>, index: impl Fn(&DifferenceLine) -> Option<usize>) -> Markup {
     html! {
         @match line {
             Some(line) => { td class="n" { (number(index(line))) } td class={ "half " (class(line.kind).unwrap_or_default()) } { (text(line)) } },
@@ -79,7 +79,7 @@ fn class(kind: LineKind) -> Option<&'static str> {
     }
 }
 
-fn text(line: &Line) -> Markup {
+fn text(line: &DifferenceLine) -> Markup {
     // Colours alone tell nothing to those who do not see them.
     let (mark, name) = match line.kind {
         LineKind::Removed => ("− ", "removed: "),

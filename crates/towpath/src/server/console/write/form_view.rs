@@ -8,7 +8,7 @@ use super::super::item::difference_view::DifferenceLayout;
 use super::super::item::{difference, difference_view};
 use super::super::layout::secret;
 use super::super::visit::Visit;
-use super::draft::Draft;
+use super::item_form::ItemForm;
 use crate::engine::Feed;
 
 /// Makes the note for readers who have not signed in.
@@ -25,7 +25,7 @@ pub(super) fn signed_out(visit: &Visit) -> Markup {
 pub(super) fn form(
     visit: &Visit,
     feed: &Feed,
-    draft: &Draft,
+    draft: &ItemForm,
     form_secret: &str,
     above: Option<Markup>,
 ) -> Markup {

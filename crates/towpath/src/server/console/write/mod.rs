@@ -3,9 +3,9 @@
 //! A form is believed if a page of this server sent it, and with its session's form secret. Then its request gets the
 //! session's token, and the checks are those of a program that sends this token.
 
-mod draft;
 pub(super) mod form_data;
 mod form_view;
+mod item_form;
 pub(super) mod publish;
 mod sign_in;
 mod source;

@@ -11,9 +11,9 @@ use towpath_store::{AppendError, Expected};
 use super::super::feed_head::{FeedHead, Tab};
 use super::super::shown::{Shown, see_other};
 use super::super::visit::Visit;
-use super::draft::Draft;
 use super::form_data::FormData;
 use super::form_view;
+use super::item_form::ItemForm;
 use crate::config::TokenRight;
 use crate::document::route_error::{RouteError, RouteErrorKind};
 use crate::engine::Feed;
@@ -33,10 +33,10 @@ pub(in crate::server::console) async fn form_page(
     }
     let draft = match visit.query.get("id") {
         Some(id) => match latest(visit, feed, id).await? {
-            Some(change) => Draft::of(&change.item, change.seq),
-            None => Draft { id: id.to_owned(), ..Draft::default() },
+            Some(change) => ItemForm::of(&change.item, change.seq),
+            None => ItemForm { id: id.to_owned(), ..ItemForm::default() },
         },
-        None => Draft::default(),
+        None => ItemForm::default(),
     };
     Ok(form_view::form(visit, feed, &draft, session.form_secret(), None))
 }
@@ -44,7 +44,7 @@ pub(in crate::server::console) async fn form_page(
 /// Publishes what the form says, or shows a preview of it.
 pub(super) async fn publish(visit: &Visit, feed: &Arc<Feed>, form: &FormData) -> Result<Shown, RouteError> {
     let sender = check(visit, feed)?;
-    let draft = Draft::sent(form)?;
+    let draft = ItemForm::sent(form)?;
     let before = latest(visit, feed, &draft.id).await?;
     // Before the append, which checks it too, because here the reader can be told what happened.
     if draft.version != before.as_ref().map(|before| before.seq) {
@@ -110,7 +110,7 @@ async fn latest(visit: &Visit, feed: &Feed, id: &str) -> Result<Option<Change>, 
 async fn preview(
     visit: &Visit,
     feed: &Arc<Feed>,
-    draft: &Draft,
+    draft: &ItemForm,
     before: Option<&Change>,
     item: &Item,
 ) -> Result<Shown, RouteError> {
@@ -121,7 +121,7 @@ async fn preview(
 async fn refused(
     visit: &Visit,
     feed: &Arc<Feed>,
-    draft: &Draft,
+    draft: &ItemForm,
     status: StatusCode,
     why: &str,
 ) -> Result<Shown, RouteError> {
@@ -133,7 +133,7 @@ async fn refused(
 async fn page(
     visit: &Visit,
     feed: &Arc<Feed>,
-    draft: &Draft,
+    draft: &ItemForm,
     status: StatusCode,
     above: Markup,
 ) -> Result<Shown, RouteError> {

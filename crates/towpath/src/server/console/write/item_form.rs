@@ -15,7 +15,7 @@ const MAX_EDITED: usize = 1 << 20;
 
 /// Fields of a form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Draft {
+pub(super) struct ItemForm {
     pub(super) id: String,
     pub(super) title: String,
     pub(super) url: String,
@@ -31,7 +31,7 @@ pub(super) struct Draft {
     pub(super) version: Option<Seq>,
 }
 
-impl Draft {
+impl ItemForm {
     /// Returns the fields of an item.
     pub(super) fn of(item: &Item, version: Seq) -> Self {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_form_that_changes_nothing_makes_the_same_item() {
         let item = item();
-        let draft = Draft::of(&item, 7);
+        let draft = ItemForm::of(&item, 7);
         let escape = |text: &str| text.replace("\r\n", "\n").replace('\n', "\r\n");
         let fields = [
             ("id", draft.id.as_str()),
@@ -230,14 +230,14 @@ mod tests {
         ];
         let mut body = url::form_urlencoded::Serializer::new(String::new());
         body.extend_pairs(fields.map(|(name, value)| (name, escape(value))));
-        let sent = Draft::sent(&FormData::parse(body.finish().as_bytes())).unwrap();
+        let sent = ItemForm::sent(&FormData::parse(body.finish().as_bytes())).unwrap();
         assert_eq!(sent.version, Some(7));
         assert_eq!(sent.item(Some(&item)).unwrap(), item);
     }
 
     /// Sends the form of an item back, with one field changed.
-    fn edited(item: &Item, change: impl FnOnce(&mut Draft)) -> Result<Item, RouteError> {
-        let mut draft = Draft::of(item, 7);
+    fn edited(item: &Item, change: impl FnOnce(&mut ItemForm)) -> Result<Item, RouteError> {
+        let mut draft = ItemForm::of(item, 7);
         change(&mut draft);
         let fields = [
             ("id", &draft.id),
@@ -250,7 +250,7 @@ mod tests {
         ];
         let mut body = url::form_urlencoded::Serializer::new(String::new());
         body.extend_pairs(fields.map(|(name, value)| (name, value.replace('\n', "\r\n"))));
-        Draft::sent(&FormData::parse(body.finish().as_bytes()))?.item(Some(item))
+        ItemForm::sent(&FormData::parse(body.finish().as_bytes()))?.item(Some(item))
     }
 
     fn author(name: &str, email: &str) -> Author {
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn addresses_are_those_that_the_api_takes() {
         let refused = |url: &str| {
-            let draft = Draft { id: "a".into(), url: url.into(), ..Draft::default() };
+            let draft = ItemForm { id: "a".into(), url: url.into(), ..ItemForm::default() };
             draft.item(None).unwrap_err().parameter
         };
         for url in ["javascript:alert(1)", "foo"] {
@@ -312,21 +312,21 @@ mod tests {
     #[test]
     fn bytes_stay_as_they_are() {
         let bytes = Item { content: Some(Content::new("image/png", vec![0xff])), ..item() };
-        let draft = Draft::of(&bytes, 1);
+        let draft = ItemForm::of(&bytes, 1);
         assert!(draft.keeps_content && draft.content.is_empty());
         assert_eq!(draft.item(Some(&bytes)).unwrap(), bytes);
     }
 
     #[test]
     fn faults_name_their_field() {
-        let fault = |draft: Draft| draft.item(None).unwrap_err().parameter;
-        assert_eq!(fault(Draft::default()), Some("id".into()));
+        let fault = |draft: ItemForm| draft.item(None).unwrap_err().parameter;
+        assert_eq!(fault(ItemForm::default()), Some("id".into()));
         assert_eq!(
-            fault(Draft { id: "a".into(), published: "x".into(), ..Draft::default() }),
+            fault(ItemForm { id: "a".into(), published: "x".into(), ..ItemForm::default() }),
             Some("published".into())
         );
         assert_eq!(
-            fault(Draft { id: "a".into(), media_type: "a\u{7f}".into(), ..Draft::default() }),
+            fault(ItemForm { id: "a".into(), media_type: "a\u{7f}".into(), ..ItemForm::default() }),
             Some("media_type".into())
         );
     }

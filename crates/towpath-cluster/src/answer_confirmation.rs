@@ -8,9 +8,9 @@ const CONFIRMATIONS: u32 = 3;
 
 /// Answers in a row that say that the log lost messages, or is another one.
 #[derive(Debug, Default)]
-pub(crate) struct Doubts(u32);
+pub(crate) struct AnswerConfirmation(u32);
 
-impl Doubts {
+impl AnswerConfirmation {
     /// Counts such an answer. Returns true once it is to be believed.
     pub(crate) fn confirm(&mut self) -> bool {
         self.0 = (self.0 + 1).min(CONFIRMATIONS);
@@ -29,9 +29,14 @@ mod tests {
 
     #[test]
     fn only_an_answer_that_is_repeated_is_believed() {
-        let mut doubts = Doubts::default();
-        assert!(!doubts.confirm() && !doubts.confirm());
-        doubts.clear();
-        assert!(!doubts.confirm() && !doubts.confirm() && doubts.confirm() && doubts.confirm());
+        let mut confirmation = AnswerConfirmation::default();
+        assert!(!confirmation.confirm() && !confirmation.confirm());
+        confirmation.clear();
+        assert!(
+            !confirmation.confirm()
+                && !confirmation.confirm()
+                && confirmation.confirm()
+                && confirmation.confirm()
+        );
     }
 }

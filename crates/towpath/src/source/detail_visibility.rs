@@ -2,12 +2,12 @@
 
 /// Details of failures and of what is to be published, which strangers do not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Details {
+pub(crate) enum DetailVisibility {
     Shown,
     Hidden,
 }
 
-impl Details {
+impl DetailVisibility {
     pub(crate) fn shown_if(may_read: bool) -> Self {
         if may_read { Self::Shown } else { Self::Hidden }
     }
