@@ -56,16 +56,13 @@ pub(crate) fn copy_into(
     let (stop, stopped) = watch::channel(false);
     let teller = Arc::new(Teller { tell, raised: Mutex::new(None), stop: stop.clone() });
     let receiver = teller.clone();
-    let options = IntoSinkOptions {
-        sink: SinkOptions {
-            on_refused_item: if stop_on_refused_item { OnRefusedItem::Stop } else { OnRefusedItem::SetAside },
-            dead_letters: Some(
-                state.as_deref().map_or_else(|| DeadLetterFile::new(REFUSED), DeadLetterFile::beside),
-            ),
-        },
-        on_notice: Some(Arc::new(move |notice| receiver.tell(&notice))),
-        stop: Some(stopped),
-    };
+    let on_refused_item = if stop_on_refused_item { OnRefusedItem::Stop } else { OnRefusedItem::SetAside };
+    let refused = state.as_deref().map_or_else(|| DeadLetterFile::new(REFUSED), DeadLetterFile::beside);
+    let sink = SinkOptions::default().with_on_refused_item(on_refused_item).with_dead_letters(refused);
+    let options = IntoSinkOptions::default()
+        .with_sink(sink)
+        .with_on_notice(move |notice| receiver.tell(&notice))
+        .with_stop(stopped);
     let copied = wait_stoppable(py, &stop, async move {
         let summary = follow.into_sink_with(sink, options).await?;
         result(summary)

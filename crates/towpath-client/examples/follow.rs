@@ -14,6 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             FollowEvent::Reset(reset) => println!("began anew: {}", reset.feed),
             FollowEvent::Checkpoint(_) => {}
             FollowEvent::Notice(notice) => eprintln!("{notice:?}"),
+            _ => {}
         }
     }
     Ok(())

@@ -27,6 +27,7 @@ use super::transport::{self, Transport};
 
 /// Limits of a [`CallbackClient`].
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct CallbackOptions {
     /// Permits private and loopback addresses.
     pub allow_private: bool,
@@ -36,6 +37,36 @@ pub struct CallbackOptions {
     pub timeout: Duration,
     /// Maximum number of idle connections kept for each host.
     pub idle_connections: usize,
+}
+
+impl CallbackOptions {
+    /// Sets [`allow_private`](Self::allow_private).
+    #[must_use]
+    pub fn with_allow_private(mut self, allow_private: bool) -> Self {
+        self.allow_private = allow_private;
+        self
+    }
+
+    /// Sets [`connect_timeout`](Self::connect_timeout).
+    #[must_use]
+    pub fn with_connect_timeout(mut self, connect_timeout: Duration) -> Self {
+        self.connect_timeout = connect_timeout;
+        self
+    }
+
+    /// Sets [`timeout`](Self::timeout).
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets [`idle_connections`](Self::idle_connections).
+    #[must_use]
+    pub fn with_idle_connections(mut self, idle_connections: usize) -> Self {
+        self.idle_connections = idle_connections;
+        self
+    }
 }
 
 impl CallbackOptions {
@@ -59,6 +90,7 @@ impl Default for CallbackOptions {
 
 /// A request to a callback failed. The callback's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CallbackError {
     /// The URL is not usable.
     #[error("not an http or https URL: {0}")]

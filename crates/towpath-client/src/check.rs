@@ -13,6 +13,7 @@ use crate::protocol::{FollowPace, Protocol, checker};
 
 /// Findings about a feed.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct FeedReport {
     /// URL that was checked.
     pub url: String,

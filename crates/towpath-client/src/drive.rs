@@ -80,6 +80,7 @@ pub trait Output: Send {
 
 /// A message about a follow, beside its changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FollowNotice {
     /// A warning; following continues.
     Warning(String),
@@ -118,6 +119,7 @@ impl fmt::Display for FollowNotice {
 
 /// Result of a follow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FollowSummary {
     /// True if the stop signal ended it.
     pub stopped: bool,

@@ -25,6 +25,7 @@ use crate::url_credentials::with_credentials;
 
 /// Limits that apply to every request.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct FetchOptions {
     /// Timeout of name resolution, connect and TLS handshake together.
     pub connect_timeout: Duration,
@@ -41,6 +42,57 @@ pub struct FetchOptions {
     pub private: PrivateFetches,
     /// Memory of all bodies at once.
     pub memory: MemoryBudget,
+}
+
+impl FetchOptions {
+    /// Sets [`connect_timeout`](Self::connect_timeout).
+    #[must_use]
+    pub fn with_connect_timeout(mut self, connect_timeout: Duration) -> Self {
+        self.connect_timeout = connect_timeout;
+        self
+    }
+
+    /// Sets [`stall_timeout`](Self::stall_timeout).
+    #[must_use]
+    pub fn with_stall_timeout(mut self, stall_timeout: Duration) -> Self {
+        self.stall_timeout = stall_timeout;
+        self
+    }
+
+    /// Sets [`total_timeout`](Self::total_timeout).
+    #[must_use]
+    pub fn with_total_timeout(mut self, total_timeout: Duration) -> Self {
+        self.total_timeout = total_timeout;
+        self
+    }
+
+    /// Sets [`max_redirects`](Self::max_redirects).
+    #[must_use]
+    pub fn with_max_redirects(mut self, max_redirects: usize) -> Self {
+        self.max_redirects = max_redirects;
+        self
+    }
+
+    /// Sets [`allow_downgrade`](Self::allow_downgrade).
+    #[must_use]
+    pub fn with_allow_downgrade(mut self, allow_downgrade: bool) -> Self {
+        self.allow_downgrade = allow_downgrade;
+        self
+    }
+
+    /// Sets [`private`](Self::private).
+    #[must_use]
+    pub fn with_private(mut self, private: PrivateFetches) -> Self {
+        self.private = private;
+        self
+    }
+
+    /// Sets [`memory`](Self::memory).
+    #[must_use]
+    pub fn with_memory(mut self, memory: MemoryBudget) -> Self {
+        self.memory = memory;
+        self
+    }
 }
 
 impl Default for FetchOptions {

@@ -84,7 +84,7 @@ fn may_be_a_page(error: &FollowError) -> bool {
     match error {
         FollowError::Protocol { .. } => true,
         FollowError::Status { status, .. } => STATUSES_OF_PAGES.contains(status),
-        FollowError::Transfer { .. } | FollowError::Usage(_) => false,
+        _ => false,
     }
 }
 

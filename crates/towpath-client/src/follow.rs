@@ -49,6 +49,7 @@ pub struct Checkpoint {
 
 /// An event of a follow.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum FollowEvent {
     /// A change of the feed.
     Change(Box<Followed>),

@@ -17,6 +17,7 @@
 //!         FollowEvent::Reset(_) => titles.clear(),
 //!         FollowEvent::Checkpoint(checkpoint) => saved = Some(checkpoint),
 //!         FollowEvent::Notice(notice) => eprintln!("{notice:?}"),
+//!         _ => {}
 //!     }
 //! }
 //! assert_eq!(titles, ["First", "Second"]);

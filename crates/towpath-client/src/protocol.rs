@@ -38,6 +38,7 @@ pub enum FollowPace {
 /// A protocol. The order is that of the delivery guarantee, strongest first: exactly once, at least once, best effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Protocol {
     /// DiffDelta: exactly once, with verifiable cursors.
     DiffDelta,
@@ -159,6 +160,50 @@ pub struct FollowerOptions {
     ///
     /// [`large_folder`]: crate::large_folder
     pub large_folder: Option<String>,
+}
+
+impl FollowerOptions {
+    /// Sets [`from`](Self::from).
+    #[must_use]
+    pub fn with_from(mut self, from: StartFrom) -> Self {
+        self.from = from;
+        self
+    }
+
+    /// Sets [`fixed_name`](Self::fixed_name).
+    #[must_use]
+    pub fn with_fixed_name(mut self, fixed_name: impl Into<Option<String>>) -> Self {
+        self.fixed_name = fixed_name.into();
+        self
+    }
+
+    /// Sets [`mode`](Self::mode).
+    #[must_use]
+    pub fn with_mode(mut self, mode: FollowMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets [`every`](Self::every).
+    #[must_use]
+    pub fn with_every(mut self, every: impl Into<Option<Duration>>) -> Self {
+        self.every = every.into();
+        self
+    }
+
+    /// Sets [`limits`](Self::limits).
+    #[must_use]
+    pub fn with_limits(mut self, limits: ReadLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets [`large_folder`](Self::large_folder).
+    #[must_use]
+    pub fn with_large_folder(mut self, large_folder: impl Into<Option<String>>) -> Self {
+        self.large_folder = large_folder.into();
+        self
+    }
 }
 
 /// Creates the follower of a feed.

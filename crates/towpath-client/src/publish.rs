@@ -27,6 +27,7 @@ use crate::problem::refusal_reason;
 
 /// A request to publish failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PublishError {
     /// No complete response. The change may have been made; to send it again is safe.
     #[error("{url}: {source}")]
@@ -61,6 +62,7 @@ pub enum PublishError {
 
 /// Receipt of a server for published lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct PublishReport {
     /// Number of new entries of the feed's log.
     pub appended: u64,

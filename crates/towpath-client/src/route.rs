@@ -55,6 +55,7 @@ pub enum RouteOrigin {
 
 /// Wishes for a follow that has no position yet.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct RouteRequest {
     /// Protocol that the user named; `None` discovers the strongest.
     pub protocol: Option<Protocol>,
@@ -62,6 +63,29 @@ pub struct RouteRequest {
     pub pace: FollowPace,
     /// True if a hub is to push: then only protocols with hubs count.
     pub push: bool,
+}
+
+impl RouteRequest {
+    /// Sets [`protocol`](Self::protocol).
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: impl Into<Option<Protocol>>) -> Self {
+        self.protocol = protocol.into();
+        self
+    }
+
+    /// Sets [`pace`](Self::pace).
+    #[must_use]
+    pub fn with_pace(mut self, pace: FollowPace) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// Sets [`push`](Self::push).
+    #[must_use]
+    pub fn with_push(mut self, push: bool) -> Self {
+        self.push = push;
+        self
+    }
 }
 
 impl Default for RouteRequest {

@@ -18,6 +18,7 @@ const VERSION: u32 = 1;
 
 /// A state file cannot be used. The user's to fix.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StateError {
     /// The file cannot be read.
     #[error("cannot read the state file {}: {error}", path.display())]

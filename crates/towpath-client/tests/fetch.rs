@@ -23,7 +23,7 @@ fn fetcher() -> Fetcher {
     // Short, so that tests of timeouts stay quick.
     let stall_timeout = SHORT;
     let private = PrivateFetches::All;
-    Fetcher::new(FetchOptions { stall_timeout, private, ..FetchOptions::default() }).unwrap()
+    Fetcher::new(FetchOptions::default().with_stall_timeout(stall_timeout).with_private(private)).unwrap()
 }
 
 fn get(url: &str) -> Request {
@@ -250,8 +250,7 @@ async fn a_silent_server_is_a_timeout() {
         assert!(begun.elapsed() < Duration::from_secs(5));
     }
     timed_out(broken(&server, "/stalled").await, "stopped for 150ms after 4 bytes");
-    let options =
-        FetchOptions { total_timeout: SHORT, private: PrivateFetches::All, ..FetchOptions::default() };
+    let options = FetchOptions::default().with_total_timeout(SHORT).with_private(PrivateFetches::All);
     let mut request = get(&server.url("/drip"));
     request.patience = SHORT;
     timed_out(
@@ -269,7 +268,7 @@ async fn time_in_which_nobody_reads_does_not_count() {
     })
     .await;
     let total_timeout = Duration::from_secs(2);
-    let options = FetchOptions { total_timeout, private: PrivateFetches::All, ..FetchOptions::default() };
+    let options = FetchOptions::default().with_total_timeout(total_timeout).with_private(PrivateFetches::All);
     let mut request = get(&server.url("/"));
     request.patience = SHORT;
     let mut response = Fetcher::new(options).unwrap().fetch(&request).await.unwrap();

@@ -200,9 +200,7 @@ impl FleetOutput for RecordedFleet {
     fn notice(&self, _feed: &str, notice: FollowNotice) {
         match notice {
             FollowNotice::Failed(_) => drop(self.failures.fetch_add(1, Ordering::Relaxed)),
-            FollowNotice::Warning(text) | FollowNotice::Incomplete(text) | FollowNotice::Reset(text) => {
-                self.warnings.lock().unwrap().push(text);
-            }
+            other => self.warnings.lock().unwrap().push(other.to_string()),
         }
     }
 
@@ -238,7 +236,8 @@ impl FleetSimulation {
         let clock = Arc::new(SimulatedClock { publisher: self.publisher.clone(), end, stop });
         let schedule = self.output.schedule.lock().unwrap().take();
         let protocol = Some(Protocol::Smart);
-        let options = FleetOptions { protocol, schedule, clock, ..FleetOptions::default() };
+        let options =
+            FleetOptions::default().with_protocol(protocol).with_schedule(schedule).with_clock(clock);
         let fetcher = Fetcher::new(FetchOptions::default()).unwrap();
         let ended = follow_fleet(self.feeds.clone(), self.output.clone(), &fetcher, options, &stopped);
         assert!(ended.await.unwrap().stopped);

@@ -146,7 +146,7 @@ fn follower(url: &str, folder: &Path, mode: FollowMode) -> Box<dyn Follower> {
 }
 
 fn fetcher() -> Fetcher {
-    Fetcher::new(FetchOptions { private: PrivateFetches::All, ..FetchOptions::default() }).unwrap()
+    Fetcher::new(FetchOptions::default().with_private(PrivateFetches::All)).unwrap()
 }
 
 async fn follow(server: &RawServer, folder: &Path) -> (FollowSummary, RecordingOutput) {

@@ -195,11 +195,7 @@ async fn another_protocol_than_that_of_the_position_is_refused() {
     let (sink, observer) = (Box::new(sink), Arc::new(notices.clone()));
     let queue = SinkQueue::start(SinkWriter::new(sink, SinkOptions::default(), observer, stop.clone()));
     let output = Arc::new(FleetSink::new(queue.opener(), notices.clone()));
-    let options = FleetOptions {
-        protocol: Some(Protocol::Smart),
-        mode: FollowMode::CatchUp,
-        ..FleetOptions::default()
-    };
+    let options = FleetOptions::default().with_protocol(Some(Protocol::Smart)).with_mode(FollowMode::CatchUp);
     let fetcher = Fetcher::new(FetchOptions::default()).unwrap();
     let summary = follow_fleet(vec![url.as_str().into()], output, &fetcher, options, &stop).await.unwrap();
     assert_eq!((summary.failed, summary.misused), (1, 1));

@@ -64,7 +64,7 @@ impl SimulatedFleet {
         let (feeds, output) = (self.feeds.clone(), Arc::new(output));
         self.running = Some(tokio::spawn(async move {
             let schedule = output.saved.lock().schedule.clone();
-            let options = FleetOptions { every: EVERY, schedule, ..FleetOptions::default() };
+            let options = FleetOptions::default().with_every(EVERY).with_schedule(schedule);
             let (_running, stop) = watch::channel(false);
             let ended = follow_fleet(feeds, output.clone(), &fetcher, options, &stop).await;
             trace!("{} ended: {ended:?}", output.name);

@@ -156,8 +156,7 @@ impl Following {
             let reused = world.has(Bug::ReuseCursor).then(|| saved.previous.clone()).flatten();
             reused.or_else(|| saved.checkpoint.clone())
         };
-        let mut options = FollowerOptions::default();
-        options.every = self.every;
+        let options = FollowerOptions::default().with_every(self.every);
         let mut follower = match follower(FollowRoute::held(self.protocol, url, state), options) {
             Ok(follower) => follower,
             Err(e) => return world.violate(format!("{name} cannot go on from its checkpoint: {e}")),

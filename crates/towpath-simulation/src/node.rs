@@ -193,7 +193,7 @@ fn fetcher_until(
     is_off: Option<watch::Receiver<bool>>,
 ) -> Result<Fetcher, String> {
     // Addresses are names of the simulation: there is nothing to resolve.
-    let options = FetchOptions { private: PrivateFetches::All, ..FetchOptions::default() };
+    let options = FetchOptions::default().with_private(PrivateFetches::All);
     let fetcher = Fetcher::new(options).map_err(|e| e.to_string())?;
     Ok(fetcher.with_transport(SimulatedNetwork::new(world.clone(), host, is_off)))
 }

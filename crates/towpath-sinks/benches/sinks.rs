@@ -256,12 +256,10 @@ async fn webhooks(messages: usize) {
             tokio::spawn(receive(stream));
         }
     });
-    let options = WebhookOptions {
-        secrets: vec!["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse().unwrap()],
-        batch: 1,
-        allow_private: true,
-        ..WebhookOptions::default()
-    };
+    let options = WebhookOptions::default()
+        .with_secrets(vec!["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".parse().unwrap()])
+        .with_batch(1)
+        .with_allow_private(true);
     let started = Instant::now();
     let receivers = (0..RECEIVERS).map(|n| {
         let to = WebhookDestination::parse(&format!("http://{address}/{n}"), options.clone()).unwrap();

@@ -34,6 +34,7 @@ pub enum Destination {
 
 /// Options that do not belong into a destination's text.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct DestinationOptions {
     /// Password of a database whose URL has none.
     pub password: Option<String>,
@@ -41,8 +42,25 @@ pub struct DestinationOptions {
     pub webhook: WebhookOptions,
 }
 
+impl DestinationOptions {
+    /// Sets [`password`](Self::password).
+    #[must_use]
+    pub fn with_password(mut self, password: impl Into<Option<String>>) -> Self {
+        self.password = password.into();
+        self
+    }
+
+    /// Sets [`webhook`](Self::webhook).
+    #[must_use]
+    pub fn with_webhook(mut self, webhook: WebhookOptions) -> Self {
+        self.webhook = webhook;
+        self
+    }
+}
+
 /// The text names no destination, or has a bad option.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DestinationError {
     /// The kind is unknown.
     #[error("{0:?} is not a destination; expected {FORMS}")]

@@ -173,7 +173,7 @@ async fn bodies_that_end_early_or_stall() {
         .await;
         let private = PrivateFetches::All;
         let stall_timeout = Duration::from_millis(500);
-        let options = FetchOptions { stall_timeout, private, ..FetchOptions::default() };
+        let options = FetchOptions::default().with_stall_timeout(stall_timeout).with_private(private);
         let options = (
             Fetcher::new(options).unwrap(),
             ReplicationOptions { mode: FollowMode::CatchUp, ..ReplicationOptions::default() },

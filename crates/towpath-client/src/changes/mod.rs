@@ -40,6 +40,7 @@ use crate::state_file::StateError;
 
 /// Reason why the changes of a feed end.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ChangesError {
     /// The feed cannot be followed: the network, the server or its documents are at fault, as the error says.
     #[error("{}", redact::credentials(&.0.to_string()))]

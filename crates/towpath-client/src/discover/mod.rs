@@ -64,6 +64,7 @@ pub struct Offer {
 
 /// Discovery found no protocol.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DiscoverError {
     /// The response did not arrive whole.
     #[error("{url}: {source}")]

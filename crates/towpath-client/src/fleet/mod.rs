@@ -9,6 +9,7 @@
 //! take turns. At most [`QUICK`] run in all, not counting those longer than [`SLOW`]; with these at most [`ALL`].
 
 mod host_queues;
+mod options;
 mod poll;
 
 use std::collections::HashMap;
@@ -21,15 +22,14 @@ use serde_json::value::RawValue;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use towpath_proto::follow::Exchange as _;
-use towpath_proto::follow::{
-    Event, FeedReset, FollowError, FollowMode, Followed, Follower as _, Now, ReadLimits, StartFrom,
-};
+use towpath_proto::follow::{Event, FeedReset, FollowError, FollowMode, Followed, Follower as _, Now};
 use towpath_proto::sup::follow::{FeedKey, PolledContent, SupFollower, SupPollIntervals};
 use url::Url;
 
 use self::host_queues::HostQueues;
+pub use self::options::FleetOptions;
 use self::poll::{FeedPoll, FeedPoller};
-use super::clock::{DriverActivity, DriverClock, SystemClock};
+use super::clock::{DriverActivity, DriverClock};
 use super::delivery_batch::DELIVERY_GRACE;
 use super::discover::Offer;
 use super::drive::FollowNotice;
@@ -51,43 +51,6 @@ pub const SLOW: Duration = Duration::from_secs(5);
 pub const BACKGROUND: u32 = 24;
 /// Interval at which the schedule is saved.
 const SAVE_SCHEDULE: Duration = Duration::from_secs(600);
-
-/// Options of a fleet.
-#[derive(Debug, Clone)]
-pub struct FleetOptions {
-    /// Protocol of every feed; `None` discovers each feed's strongest.
-    pub protocol: Option<Protocol>,
-    /// Start position of feeds without state.
-    pub from: StartFrom,
-    /// [`FollowMode::CatchUp`] polls every feed once and finishes, whatever its SUP document says.
-    pub mode: FollowMode,
-    /// Poll interval of feeds that no SUP document covers.
-    pub every: Duration,
-    /// Schedule last saved by [`FleetOutput::save_schedule`].
-    pub schedule: Option<Box<RawValue>>,
-    /// Limits of what is read from each publisher.
-    pub limits: ReadLimits,
-    /// Folder for large contents: see [`FollowerConfig`](crate::FollowerConfig). The feeds share it.
-    pub large_folder: Option<String>,
-    /// Clock of the schedule.
-    pub clock: Arc<dyn DriverClock>,
-}
-
-impl Default for FleetOptions {
-    /// Follows without end: each feed by its strongest protocol, from its beginning, every 15 minutes.
-    fn default() -> Self {
-        Self {
-            protocol: None,
-            from: StartFrom::Beginning,
-            mode: FollowMode::Continuous,
-            every: Duration::from_secs(900),
-            schedule: None,
-            limits: ReadLimits::default(),
-            large_folder: None,
-            clock: Arc::new(SystemClock),
-        }
-    }
-}
 
 /// Protocol and URL by which a feed is followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,6 +123,7 @@ pub trait FleetOutput: Send + Sync + 'static {
 
 /// Result of a fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FleetSummary {
     /// True if the stop signal ended it.
     pub stopped: bool,

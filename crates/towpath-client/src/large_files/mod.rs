@@ -80,7 +80,7 @@ fn folder_of(base: &str) -> PathBuf {
 }
 
 /// Returns the URL of a folder for contents that are too large for memory, for
-/// [`FollowerConfig`](crate::FollowerConfig). The first such content makes the folder.
+/// [`FollowerOptions`](crate::FollowerOptions). The first such content makes the folder.
 ///
 /// # Errors
 ///

@@ -61,6 +61,7 @@ pub struct Acknowledged {
 
 /// An acknowledgement cannot be read, or names no open line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AckError {
     /// It is neither a position nor a JSON object with one.
     #[error("not an acknowledgement: {0:?}; write back a line's position, or the line itself")]

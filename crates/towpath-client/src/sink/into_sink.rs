@@ -18,6 +18,7 @@ use crate::stop::Stop;
 
 /// Reason why a follow into a sink ended.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum IntoSinkError {
     /// The feed cannot be followed.
     #[error(transparent)]
@@ -41,6 +42,7 @@ impl From<FindRouteError> for IntoSinkError {
 
 /// A message of a follow into a sink.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum IntoSinkNotice {
     /// About the feed.
     Feed(FollowNotice),
@@ -62,6 +64,7 @@ type NoticeReceiver = Arc<dyn Fn(IntoSinkNotice) + Send + Sync>;
 
 /// Options of [`Follow::into_sink_with`].
 #[derive(Default)]
+#[non_exhaustive]
 pub struct IntoSinkOptions {
     /// Treatment of items that the destination refuses.
     pub sink: SinkOptions,
@@ -69,6 +72,29 @@ pub struct IntoSinkOptions {
     pub on_notice: Option<NoticeReceiver>,
     /// Signal that ends the follow. What was received by then is applied, for up to five seconds.
     pub stop: Option<Stop>,
+}
+
+impl IntoSinkOptions {
+    /// Sets [`sink`](Self::sink).
+    #[must_use]
+    pub fn with_sink(mut self, sink: SinkOptions) -> Self {
+        self.sink = sink;
+        self
+    }
+
+    /// Sets [`on_notice`](Self::on_notice).
+    #[must_use]
+    pub fn with_on_notice(mut self, receiver: impl Fn(IntoSinkNotice) + Send + Sync + 'static) -> Self {
+        self.on_notice = Some(Arc::new(receiver));
+        self
+    }
+
+    /// Sets [`stop`](Self::stop).
+    #[must_use]
+    pub fn with_stop(mut self, stop: impl Into<Option<Stop>>) -> Self {
+        self.stop = stop.into();
+        self
+    }
 }
 
 impl fmt::Debug for IntoSinkOptions {

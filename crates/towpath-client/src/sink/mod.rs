@@ -125,6 +125,7 @@ pub struct SinkBatch {
 }
 
 /// An event of a source.
+// Exhaustive on purpose: a copy whose sink passed over an unknown kind of event would be wrong without a word.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SinkEvent {
     /// A change of an item.
@@ -173,6 +174,7 @@ impl SinkEvent {
 
 /// Reason why a destination did not take a batch. Nothing of the batch was kept, where it has transactions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SinkError {
     /// The destination is not there, busy or full: the batch is tried again after a wait.
     #[error("{message}")]

@@ -21,6 +21,7 @@ const VERSION: u32 = 1;
 
 /// A state file cannot be used. The user's to fix.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SinkStateError {
     /// The file cannot be read or written.
     #[error("cannot use the state file {}: {error}", path.display())]

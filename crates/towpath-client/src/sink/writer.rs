@@ -25,6 +25,7 @@ pub enum OnRefusedItem {
 
 /// Options of a [`SinkWriter`].
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct SinkOptions {
     /// Reaction to refused items.
     pub on_refused_item: OnRefusedItem,
@@ -32,8 +33,25 @@ pub struct SinkOptions {
     pub dead_letters: Option<DeadLetterFile>,
 }
 
+impl SinkOptions {
+    /// Sets [`on_refused_item`](Self::on_refused_item).
+    #[must_use]
+    pub fn with_on_refused_item(mut self, on_refused_item: OnRefusedItem) -> Self {
+        self.on_refused_item = on_refused_item;
+        self
+    }
+
+    /// Sets [`dead_letters`](Self::dead_letters).
+    #[must_use]
+    pub fn with_dead_letters(mut self, dead_letters: impl Into<Option<DeadLetterFile>>) -> Self {
+        self.dead_letters = dead_letters.into();
+        self
+    }
+}
+
 /// A message about a destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SinkNotice {
     /// The destination is unavailable; the batch is tried again after the wait.
     Unavailable {
@@ -82,6 +100,7 @@ pub trait SinkObserver: Send + Sync {
 
 /// Reason why a sink takes nothing more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SinkFailure {
     /// The destination refuses for good.
     #[error("{0}")]

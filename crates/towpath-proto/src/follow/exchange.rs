@@ -126,6 +126,7 @@ pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
 
 /// Reason why a response did not arrive whole. At fault is the network or the peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TransferError {
     /// No connection, or it broke before the response.
     #[error("cannot reach it: {0}")]
@@ -288,6 +289,7 @@ pub enum LargeStep {
 
 /// Reason why an attempt to follow failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FollowError {
     /// No complete response: the network or the peer is at fault.
     #[error("{url}: {source}")]

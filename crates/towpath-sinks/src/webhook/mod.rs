@@ -29,6 +29,7 @@ const SECRETS_VARIABLE: &str = "TOWPATH_WEBHOOK_SECRET";
 
 /// Settings of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WebhookOptions {
     /// Secrets that sign each message; several while receivers change theirs. Without any, messages are not signed.
     pub secrets: Vec<WebhookSecret>,
@@ -44,6 +45,57 @@ pub struct WebhookOptions {
     pub allow_private: bool,
     /// Time for which the receiver had taken nothing when an earlier process ended. It counts towards `give_up`.
     pub failing_for: Duration,
+}
+
+impl WebhookOptions {
+    /// Sets [`secrets`](Self::secrets).
+    #[must_use]
+    pub fn with_secrets(mut self, secrets: Vec<WebhookSecret>) -> Self {
+        self.secrets = secrets;
+        self
+    }
+
+    /// Sets [`batch`](Self::batch).
+    #[must_use]
+    pub fn with_batch(mut self, batch: usize) -> Self {
+        self.batch = batch;
+        self
+    }
+
+    /// Sets [`batch_bytes`](Self::batch_bytes).
+    #[must_use]
+    pub fn with_batch_bytes(mut self, batch_bytes: usize) -> Self {
+        self.batch_bytes = batch_bytes;
+        self
+    }
+
+    /// Sets [`timeout`](Self::timeout).
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets [`give_up`](Self::give_up).
+    #[must_use]
+    pub fn with_give_up(mut self, give_up: Duration) -> Self {
+        self.give_up = give_up;
+        self
+    }
+
+    /// Sets [`allow_private`](Self::allow_private).
+    #[must_use]
+    pub fn with_allow_private(mut self, allow_private: bool) -> Self {
+        self.allow_private = allow_private;
+        self
+    }
+
+    /// Sets [`failing_for`](Self::failing_for).
+    #[must_use]
+    pub fn with_failing_for(mut self, failing_for: Duration) -> Self {
+        self.failing_for = failing_for;
+        self
+    }
 }
 
 impl Default for WebhookOptions {
@@ -153,8 +205,10 @@ impl WebhookSink {
             return Ok(client.clone());
         }
         let WebhookOptions { allow_private, timeout, .. } = self.to.options;
-        let limits =
-            CallbackOptions { allow_private, timeout, idle_connections: 2, ..CallbackOptions::default() };
+        let limits = CallbackOptions::default()
+            .with_allow_private(allow_private)
+            .with_timeout(timeout)
+            .with_idle_connections(2);
         let client = CallbackClient::new(limits).map_err(|e| SinkError::refused(e.to_string()))?;
         let client = client.with_transport(self.transport.clone());
         // At the start: a URL that can never work is an error now, and not after days of attempts.

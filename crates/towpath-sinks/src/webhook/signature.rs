@@ -21,6 +21,7 @@ pub struct WebhookSecret(Vec<u8>);
 
 /// A text is not a secret of a webhook. The message does not repeat the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SecretError {
     /// The part after the prefix is not Base 64.
     #[error("the secret is not whsec_ and Base 64")]

@@ -116,11 +116,7 @@ impl WebhookSender {
         let secrets =
             secrets.collect::<Result<_, _>>().map_err(|e| format!("[alerts.webhook] secrets: {e}"))?;
         let AlertWebhookConfig { url, allow_private, .. } = config;
-        let options = CallbackOptions {
-            allow_private: *allow_private,
-            idle_connections: 1,
-            ..CallbackOptions::default()
-        };
+        let options = CallbackOptions::default().with_allow_private(*allow_private).with_idle_connections(1);
         let client = CallbackClient::new(options).map_err(|e| format!("[alerts.webhook]: {e}"))?;
         client.check(url.expose()).map_err(|e| {
             let shown = redact::url(url.expose());

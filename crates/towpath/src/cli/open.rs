@@ -49,7 +49,7 @@ pub(crate) async fn server_engine(
 pub(crate) fn fetcher(config: &Config) -> Result<Fetcher, CliError> {
     let private = config.server.private_fetches.into();
     let memory = MemoryBudget::new(config.server.fetch_mib << 20);
-    Ok(Fetcher::new(FetchOptions { private, memory, ..FetchOptions::default() })?)
+    Ok(Fetcher::new(FetchOptions::default().with_private(private).with_memory(memory))?)
 }
 
 /// Opens the place of a cluster's snapshots.

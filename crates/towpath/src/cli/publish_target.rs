@@ -118,7 +118,7 @@ impl TargetArgs {
         let config = self.config.load()?;
         let fetcher =
             // A person waits: a server on this machine or in this network answers at once, or not at all.
-            Fetcher::new(FetchOptions { connect_timeout: Duration::from_secs(5), ..FetchOptions::default() });
+            Fetcher::new(FetchOptions::default().with_connect_timeout(Duration::from_secs(5)));
         let fetcher = fetcher.map_err(|e| CliError::failed(e.to_string()))?;
         let token = self.token.clone().or_else(|| publishing_token(&config));
         if let Some(base) = &self.server {

@@ -41,19 +41,16 @@ fn destination(config: &Config, sink: &SinkConfig, failing_for: Duration) -> Res
     let secret = |(index, secret): (usize, &Secret)| {
         secret.expose().parse::<WebhookSecret>().map_err(|e| format!("its secret {}: {e}", index + 1))
     };
-    let options = DestinationOptions {
-        // Read each time, so that a changed password needs no restart.
-        password: sink.password().map(|password| password.expose().to_owned()),
-        webhook: WebhookOptions {
-            secrets: sink.secrets.iter().enumerate().map(secret).collect::<Result<_, _>>()?,
-            batch: sink.batch,
-            timeout: sink.timeout,
-            give_up: sink.give_up,
-            allow_private: sink.allow_private,
-            failing_for,
-            ..WebhookOptions::default()
-        },
-    };
+    let webhook = WebhookOptions::default()
+        .with_secrets(sink.secrets.iter().enumerate().map(secret).collect::<Result<_, _>>()?)
+        .with_batch(sink.batch)
+        .with_timeout(sink.timeout)
+        .with_give_up(sink.give_up)
+        .with_allow_private(sink.allow_private)
+        .with_failing_for(failing_for);
+    // Read each time, so that a changed password needs no restart.
+    let password = sink.password().map(|password| password.expose().to_owned());
+    let options = DestinationOptions::default().with_password(password).with_webhook(webhook);
     let into = resolved(sink.into.expose(), &config.folder);
     Destination::parse(&into, &options).map_err(|e| e.to_string())
 }

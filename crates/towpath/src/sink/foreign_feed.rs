@@ -46,16 +46,15 @@ pub(super) async fn follow(
     }
     let source = source(url);
     let held = opener.open_route(&source).await?;
-    let request = RouteRequest { protocol: config.protocol(), ..RouteRequest::default() };
+    let request = RouteRequest::default().with_protocol(config.protocol());
     let finding = FollowRoute::find(&fetcher, url.expose(), held, request);
     let Some(route) = unless_stopped(stop, finding).await else { return Ok(()) };
     let route = route?;
-    let mut options = FollowerOptions::default();
-    options.from = match config.from {
+    let from = match config.from {
         SinkStart::Beginning => StartFrom::Beginning,
         SinkStart::Now => StartFrom::Now,
     };
-    options.limits = config.read_limits();
+    let options = FollowerOptions::default().with_from(from).with_limits(config.read_limits());
     let failing = opener.clone();
     let mut output = SinkOutput::new(opener, source, &route, HealthObserver(health));
     let follower = RouteFollower::new(route, options)?;

@@ -108,6 +108,9 @@ impl SinkHealth {
                 self.is_source_failing.store(true, Ordering::Relaxed);
                 self.failed(SinkState::Waiting, &error.to_string(), None);
             }
+            other => {
+                tracing::warn!(sink = %name, reason = redact::text(&other.to_string()), "notice of the followed feed");
+            }
         }
     }
 }
@@ -126,6 +129,9 @@ impl SinkObserver for SinkHealth {
                     sink = %name, %feed, item = id, reason,
                     "the destination refuses an item, which is kept here: see `towpath sink letters {name}`"
                 );
+            }
+            other => {
+                tracing::warn!(sink = %name, reason = redact::text(&other.to_string()), "notice of the sink");
             }
         }
     }

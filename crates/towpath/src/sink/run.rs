@@ -221,7 +221,7 @@ impl SinkTask {
         let health = SinkHealth::new(self.sink.clone());
         let on_refused_item =
             if self.sink.config.stop_at_refused { OnRefusedItem::Stop } else { OnRefusedItem::SetAside };
-        let options = SinkOptions { on_refused_item, dead_letters: None };
+        let options = SinkOptions::default().with_on_refused_item(on_refused_item);
         let writer = SinkWriter::new(Box::new(stored), options, Arc::new(health.clone()), ending);
         Ok((SinkQueue::start(writer), health))
     }

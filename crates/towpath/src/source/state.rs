@@ -91,7 +91,7 @@ impl SourceFailure {
             TransferError::Redirect(_) => "REDIRECT",
             TransferError::Address(_) => "ADDRESS_REFUSED",
             TransferError::Url(_) => "BAD_URL",
-            TransferError::Connect(_) => "NETWORK_ERROR",
+            _ => "NETWORK_ERROR",
         };
         Self::new(code, message)
     }

@@ -84,7 +84,7 @@ fn options(args: &FollowArgs) -> SinkOptions {
     let file = args.state.as_deref().map_or_else(|| DeadLetterFile::new(REFUSED), DeadLetterFile::beside);
     let on_refused_item =
         if args.stop_on_refused_item { OnRefusedItem::Stop } else { OnRefusedItem::SetAside };
-    SinkOptions { on_refused_item, dead_letters: Some(file) }
+    SinkOptions::default().with_on_refused_item(on_refused_item).with_dead_letters(file)
 }
 
 /// Follows one feed into the sink.
@@ -130,15 +130,14 @@ async fn follow_many(
     let feeds = many_feeds(&args)?;
     let mode = args.mode();
     let defaults = FleetOptions::default();
-    let options = FleetOptions {
-        protocol: args.feed_protocol(),
-        from: args.from,
-        mode,
-        every: args.every.unwrap_or(defaults.every),
-        limits: args.limits.limits(),
-        large_folder: args.large_content,
-        ..defaults
-    };
+    let every = args.every.unwrap_or(defaults.every);
+    let options = defaults
+        .with_protocol(args.feed_protocol())
+        .with_from(args.from)
+        .with_mode(mode)
+        .with_every(every)
+        .with_limits(args.limits.limits())
+        .with_large_folder(args.large_content);
     let fetcher = args.headers.fetcher(&feeds)?;
     let feeds: Vec<Arc<str>> = feeds.into_iter().map(|url| url.as_str().into()).collect();
     let output = Arc::new(FleetSink::new(opener, CliFollowObserver(progress)));

@@ -115,16 +115,15 @@ async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
     };
     let mode = args.mode();
     let defaults = FleetOptions::default();
-    let options = FleetOptions {
-        protocol: args.feed_protocol(),
-        from: args.from,
-        mode,
-        every: args.every.unwrap_or(defaults.every),
-        schedule,
-        limits: args.limits.limits(),
-        large_folder: args.large_content,
-        clock: defaults.clock,
-    };
+    let every = args.every.unwrap_or(defaults.every);
+    let options = defaults
+        .with_protocol(args.feed_protocol())
+        .with_from(args.from)
+        .with_mode(mode)
+        .with_every(every)
+        .with_schedule(schedule)
+        .with_limits(args.limits.limits())
+        .with_large_folder(args.large_content);
     let fetcher = args.headers.fetcher(&feeds)?;
     let output = Arc::new(FleetLines::new(std::io::stdout(), states));
     let feeds: Vec<Arc<str>> = feeds.into_iter().map(|url| url.as_str().into()).collect();

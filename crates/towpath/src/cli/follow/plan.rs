@@ -17,13 +17,12 @@ use crate::cli::terminal::message;
 use crate::stop::Stop;
 
 fn options(args: &FollowArgs) -> FollowerOptions {
-    let mut options = FollowerOptions::default();
-    options.from = args.from.clone();
-    options.mode = args.mode();
-    options.every = args.every;
-    options.limits = args.limits.limits();
-    options.large_folder.clone_from(&args.large_content);
-    options
+    FollowerOptions::default()
+        .with_from(args.from.clone())
+        .with_mode(args.mode())
+        .with_every(args.every)
+        .with_limits(args.limits.limits())
+        .with_large_folder(args.large_content.clone())
 }
 
 /// Finds the route of a feed. Without `--once`, failures that may pass are told and tried again.
@@ -34,7 +33,7 @@ pub(super) async fn find_route(
     held: Option<FollowRoute>,
 ) -> Result<FollowRoute, CliError> {
     let pace = if args.every.is_some() { FollowPace::Polled } else { FollowPace::Held };
-    let request = RouteRequest { protocol: args.protocol.0, pace, push: args.push };
+    let request = RouteRequest::default().with_protocol(args.protocol.0).with_pace(pace).with_push(args.push);
     let route = match args.mode() {
         FollowMode::CatchUp => FollowRoute::find(fetcher, feed.as_str(), held, request).await?,
         FollowMode::Continuous => {

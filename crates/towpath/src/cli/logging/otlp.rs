@@ -29,11 +29,8 @@ impl SpanExport {
             return Ok(None);
         }
         // The operator names the collector, mostly on this machine.
-        let options = CallbackOptions {
-            allow_private: true,
-            timeout: Duration::from_secs(10),
-            ..CallbackOptions::default()
-        };
+        let options =
+            CallbackOptions::default().with_allow_private(true).with_timeout(Duration::from_secs(10));
         let client = CallbackClient::new(options).map_err(|e| e.to_string())?;
         let exporter = SpanExporter::builder()
             .with_http()

@@ -79,12 +79,10 @@ impl HubState {
 
     fn new(config: &Config) -> Self {
         let hub = config.hub;
-        let calls = CallbackOptions {
-            allow_private: config.server.allow_private_callbacks,
+        let calls = CallbackOptions::default()
+            .with_allow_private(config.server.allow_private_callbacks)
             // As many as are used at a time: fewer would have each burst open new connections.
-            idle_connections: hub.host_connections,
-            ..CallbackOptions::default()
-        };
+            .with_idle_connections(hub.host_connections);
         Self {
             subscribers: Mutex::new(Dispatcher::new(hub.into(), RetryPolicy::default())),
             topics: RwLock::default(),

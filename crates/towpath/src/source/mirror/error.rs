@@ -40,7 +40,7 @@ impl MirrorError {
             Self::Discover(DiscoverError::Status { status, .. }) => {
                 return SourceFailure::from_status(*status, message);
             }
-            Self::Discover(DiscoverError::Unknown { .. }) => "NOT_FOLLOWABLE",
+            Self::Discover(_) => "NOT_FOLLOWABLE",
             Self::Follow(error) => return source_failure(error),
             // The patch type is not supported, or the local item differs from the publisher's. Skipping it would corrupt
             // the mirror, so it stops at this position.
@@ -80,6 +80,6 @@ pub(super) fn source_failure(error: &FollowError) -> SourceFailure {
         FollowError::Transfer { source, .. } => SourceFailure::from_transfer(source, message),
         FollowError::Status { status, .. } => SourceFailure::from_status(*status, message),
         FollowError::Protocol { .. } => SourceFailure::new("PROTOCOL_ERROR", message),
-        FollowError::Usage(_) => SourceFailure::new("CONFIG_ERROR", message),
+        _ => SourceFailure::new("CONFIG_ERROR", message),
     }
 }

@@ -55,16 +55,15 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
     let held = saved.map(|saved| FollowRoute::held(saved.protocol, saved.follows, Some(saved.state)));
     let pace = if every.is_some() { FollowPace::Polled } else { FollowPace::Held };
     // An empty Smart Feed may hold the probe until its first item, so this must be interruptible.
-    let finding = FollowRoute::find(fetcher, url, held, RouteRequest { pace, ..RouteRequest::default() });
+    let finding = FollowRoute::find(fetcher, url, held, RouteRequest::default().with_pace(pace));
     let Some(route) = unless_stopped(stop, finding).await else { return Ok(()) };
     let route = route?;
     if let RouteOrigin::Discovered(why) = &route.origin {
         let (url, protocol) = (redact::url(&route.url), route.protocol);
         tracing::info!(feed = %feed.id(), url, %protocol, because = why, "mirroring");
     }
-    let mut options = FollowerOptions::default();
-    options.every = every;
-    options.limits = feed.config.source.as_ref().map(|source| source.read_limits()).unwrap_or_default();
+    let limits = feed.config.source.as_ref().map(|source| source.read_limits()).unwrap_or_default();
+    let options = FollowerOptions::default().with_every(every).with_limits(limits);
     let saved = MirrorState {
         url: url.to_owned(),
         follows: route.url.clone(),
@@ -75,7 +74,7 @@ async fn follow(target: &MirrorTarget, fetcher: &Fetcher, url: &str, stop: &Stop
     };
     let (events, recorded) = mpsc::unbounded_channel();
     let mirror = Mirror::new(target.clone(), saved, events).await?;
-    options.large_folder = mirror.files.is_some().then(|| large::BASE.to_owned());
+    let options = options.with_large_folder(mirror.files.is_some().then(|| large::BASE.to_owned()));
     let driving = drive_mirror(mirror, route, options, fetcher, stop);
     // Beside the follow, which saving must not delay, and within it: what ends the follow ends this.
     let (driven, ()) = tokio::join!(driving, target.record_all(recorded));
@@ -270,6 +269,9 @@ impl Output for Mirror {
             FollowNotice::Failed(error) => {
                 tracing::warn!(%feed, error = redact::text(&error.to_string()), "cannot follow");
                 self.record(MirrorEvent::Failed(source_failure(&error)));
+            }
+            other => {
+                tracing::warn!(%feed, reason = redact::text(&other.to_string()), "notice of the mirrored feed");
             }
         }
     }

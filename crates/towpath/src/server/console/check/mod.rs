@@ -82,7 +82,8 @@ fn fetcher(visit: &Visit) -> Result<Fetcher, RouteError> {
     };
     // The budget of the server's sources: checks must not double the memory that documents take.
     let memory = visit.engine.extensions.get_or_insert_with(MemoryBudget::default).clone();
-    let options = FetchOptions { private, memory, total_timeout: PATIENCE, ..FetchOptions::default() };
+    let options =
+        FetchOptions::default().with_private(private).with_memory(memory).with_total_timeout(PATIENCE);
     Fetcher::new(options).map_err(|e| RouteError::internal(e.to_string()))
 }
 
