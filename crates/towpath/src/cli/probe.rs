@@ -34,7 +34,7 @@ impl Probe {
 /// Prints the answer. The exit code tells if it was 200.
 pub(super) async fn probe(target: &TargetArgs, probe: Probe) -> Result<Exit, CliError> {
     let base = target.url()?;
-    let options = FetchOptions { connect_timeout: PATIENCE, ..FetchOptions::default() };
+    let options = FetchOptions::default().with_connect_timeout(PATIENCE);
     let fetcher = Fetcher::new(options).map_err(|e| CliError::failed(e.to_string()))?;
     let url = format!("{base}{}", probe.path());
     let request = Request { patience: PATIENCE, ..Request::get(RequestId(0), &url) };

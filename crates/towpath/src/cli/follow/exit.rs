@@ -65,10 +65,10 @@ mod tests {
     fn exit_codes_of_a_follow() {
         let failed = Some(FollowError::status("http://x/".into(), 500));
         let misused = Some(FollowError::Usage("no".into()));
-        let ended = |stopped, failed: &Option<FollowError>, incomplete| FollowSummary {
-            stopped,
-            failed: failed.clone(),
-            incomplete,
+        let ended = |stopped, failed: &Option<FollowError>, incomplete| {
+            let mut summary = FollowSummary::default();
+            (summary.stopped, summary.failed, summary.incomplete) = (stopped, failed.clone(), incomplete);
+            summary
         };
         for (ended, mode, expected) in [
             (ended(false, &None, false), FollowMode::CatchUp, Exit::Done),
