@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::common::notes::{NOTES, eleven, put};
 use crate::common::tree::{address, listing, nginx_of, paths};
-use crate::common::{PATIENCE, TestFolder, get_from, stderr};
+use crate::common::{PATIENCE, TestFolder, get_from, stderr, wait_until};
 
 /// Numbers of documents that an export reports as written, unchanged and removed.
 fn export(dir: &TestFolder, args: &[&str]) -> [u64; 3] {
@@ -221,6 +221,35 @@ fn a_server_keeps_the_tree_current_with_its_own_bytes() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).contains("serve --export tree"), "{}", stderr(&refused));
     assert_eq!(server.stop(), Some(0));
+}
+
+/// A tree that cannot be written is no matter of the log alone: supervisors, commands and scrapes tell of it.
+#[test]
+fn an_export_that_fails_is_told() {
+    let dir = TestFolder::new(&format!("{NOTES}[export]\nto = \"tree\"\nevery = \"50ms\"\n"));
+    let server = dir.serve();
+    let part = || server.get("/readyz").json()["parts"]["exports"].clone();
+    let gauge = |value: u32| {
+        let line = format!("\ntowpath_exports_failing {value}\n");
+        server.get("/metrics").text().contains(&line)
+    };
+    let exported = || !server.get("/metrics").text().contains("\ntowpath_exports_ok_total 0\n");
+    wait_until("the first export", exported);
+    assert_eq!(part(), json!({"status": "ok", "total": 1, "failing": 0}));
+    assert!(gauge(0));
+    // A file where the folder was: no user may write below it.
+    std::fs::rename(dir.path("tree"), dir.path("moved")).unwrap();
+    dir.write("tree", b"in the way");
+    put(&server, "a", "changed");
+    wait_until("the failure", || part() == json!({"status": "degraded", "total": 1, "failing": 1}));
+    assert!(gauge(1));
+    assert_eq!(server.get("/readyz").status, 200, "readers are served");
+    let status = dir.run(&["status"]);
+    assert_eq!(status.status.code(), Some(1));
+    assert!(stderr(&status).contains("cannot export http://127.0.0.1"), "{}", stderr(&status));
+    std::fs::remove_file(dir.path("tree")).unwrap();
+    wait_until("the next export", || part() == json!({"status": "ok", "total": 1, "failing": 0}));
+    assert!(gauge(0) && dir.path("tree/diff/head.json").exists());
 }
 
 /// Empties a folder but for one entry.

@@ -7,12 +7,16 @@ use jiff::Timestamp;
 use super::book::Condition;
 use super::kind::AlertKind;
 use crate::config::AlertsConfig;
+use crate::engine::export_health::ExportFailure;
 use crate::plural::counted;
 
 /// Age of a replica from which it is behind, as `/readyz` has it.
 const STALE_REPLICA: u64 = 60;
 /// Fewest pauses from which a feed's usual pause is known.
 const MIN_PAUSES: usize = 8;
+
+/// Time for which exports must fail: object storage is away for minutes at times.
+const EXPORT_FAILING: Duration = Duration::from_secs(15 * 60);
 
 /// State of a server at a moment: what may be wrong.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +26,8 @@ pub(super) struct Observation {
     pub(super) sinks: Vec<ObservedSink>,
     /// Feeds that cannot be published, with reasons.
     pub(super) unpublished: Vec<(String, String)>,
+    /// Trees whose exports fail.
+    pub(super) exports: Vec<(String, ExportFailure)>,
     pub(super) free_disk: Option<u64>,
     pub(super) certificate_end: Option<Timestamp>,
     /// Failure of the store, or damage in it.
@@ -93,6 +99,9 @@ pub(super) fn conditions(
     }
     for (feed, reason) in observed.unpublished {
         add(AlertKind::PublishingFailed, &feed, None, Duration::ZERO, reason);
+    }
+    for (tree, failure) in observed.exports {
+        add(AlertKind::ExportFailing, &tree, Some(failure.since), EXPORT_FAILING, failure.message);
     }
     if let Some(free) = observed.free_disk {
         // A tenth more until it is over: a value near the limit must not cause a message a minute.
@@ -264,11 +273,16 @@ mod tests {
             store_failure: Some("the disk is full".into()),
             replica_age: Some(None),
             unpublished: vec![("aa".into(), "cannot publish".into())],
+            exports: vec![(
+                "https://cdn.example".into(),
+                ExportFailure { message: "tree: the disk is full".into(), since: at(99_000) },
+            )],
             ..Observation::default()
         };
         let kinds: Vec<_> = found(observed).into_iter().map(|(kind, ..)| kind).collect();
         let expected = [
             AlertKind::PublishingFailed,
+            AlertKind::ExportFailing,
             AlertKind::DiskLow,
             AlertKind::CertificateExpiring,
             AlertKind::StoreFailed,

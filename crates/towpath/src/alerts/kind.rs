@@ -14,6 +14,8 @@ pub(crate) enum AlertKind {
     FeedSilent,
     /// A sink does not deliver what waits.
     SinkBehind,
+    /// A static tree is not updated.
+    ExportFailing,
     /// Little disk space is free.
     DiskLow,
     /// The server's certificate ends soon.
@@ -30,11 +32,12 @@ pub(crate) enum AlertKind {
 
 impl AlertKind {
     /// All kinds of events.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::SourceFailing,
         Self::GuardRefused,
         Self::FeedSilent,
         Self::SinkBehind,
+        Self::ExportFailing,
         Self::DiskLow,
         Self::CertificateExpiring,
         Self::StoreFailed,
@@ -44,7 +47,15 @@ impl AlertKind {
 
     /// Returns true for a kind that concerns one node of a cluster, and not its feeds or sinks.
     pub(super) fn is_of_node(self) -> bool {
-        matches!(self, Self::DiskLow | Self::CertificateExpiring | Self::StoreFailed | Self::ReplicaBehind)
+        // Of an export only the node that does it knows.
+        matches!(
+            self,
+            Self::ExportFailing
+                | Self::DiskLow
+                | Self::CertificateExpiring
+                | Self::StoreFailed
+                | Self::ReplicaBehind
+        )
     }
 
     /// Name for programs: in messages, tags and metrics.
@@ -54,6 +65,7 @@ impl AlertKind {
             Self::GuardRefused => "guard_refused",
             Self::FeedSilent => "feed_silent",
             Self::SinkBehind => "sink_behind",
+            Self::ExportFailing => "export_failing",
             Self::DiskLow => "disk_low",
             Self::CertificateExpiring => "certificate_expiring",
             Self::StoreFailed => "store_failed",
@@ -70,6 +82,7 @@ impl AlertKind {
             Self::GuardRefused => format!("a listing of feed {subject} lost too many items and was refused"),
             Self::FeedSilent => format!("feed {subject} is silent for longer than usual"),
             Self::SinkBehind => format!("sink {subject} is behind"),
+            Self::ExportFailing => format!("the static tree {subject} is not updated"),
             Self::DiskLow => "little disk space is free".into(),
             Self::CertificateExpiring => "the certificate ends soon".into(),
             Self::StoreFailed => "the store failed".into(),
@@ -86,6 +99,7 @@ impl AlertKind {
             Self::GuardRefused => format!("listings of {count} feeds lost too many items and were refused"),
             Self::FeedSilent => format!("{count} feeds are silent for longer than usual"),
             Self::SinkBehind => format!("{count} sinks are behind"),
+            Self::ExportFailing => format!("{count} static trees are not updated"),
             Self::PublishingFailed => format!("{count} feeds are not published"),
             other => other.one(""),
         }
@@ -102,6 +116,8 @@ impl AlertKind {
             (Self::FeedSilent, _) => format!("{count} feeds have changes again"),
             (Self::SinkBehind, 1) => format!("sink {subject} delivers again"),
             (Self::SinkBehind, _) => format!("{count} sinks deliver again"),
+            (Self::ExportFailing, 1) => format!("the static tree {subject} is updated again"),
+            (Self::ExportFailing, _) => format!("{count} static trees are updated again"),
             (Self::DiskLow, _) => "enough disk space is free again".into(),
             (Self::CertificateExpiring, _) => "the certificate was renewed".into(),
             (Self::StoreFailed, _) => "the store works again".into(),

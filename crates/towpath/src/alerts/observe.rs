@@ -13,6 +13,7 @@ use super::conditions::{FailingSource, Observation, ObservedSink, QuietFeed, usu
 use super::scope::AlertScope;
 use crate::config::{AlertsConfig, EVENTS_FEED};
 use crate::engine::certificate::CertificateEnd;
+use crate::engine::export_health::ExportHealth;
 use crate::engine::sinks::SinkControl;
 use crate::engine::{Engine, Feed, json_record};
 use crate::source::metrics::SourceMetrics;
@@ -36,6 +37,7 @@ pub(super) async fn observe(
 ) -> Observation {
     let mut observed = Observation::default();
     if scope.has_node() {
+        observed.exports = ExportHealth::of(engine).failures();
         observed.free_disk = engine.free_disk();
         observed.certificate_end = engine.extensions.get::<Arc<CertificateEnd>>().and_then(|end| end.get());
         observed.store_failure = store_failure(engine);

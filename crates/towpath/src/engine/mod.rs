@@ -12,6 +12,7 @@ pub(crate) mod changed_feeds;
 pub(crate) mod check_pool;
 pub(crate) mod client_address;
 pub(crate) mod disk;
+pub(crate) mod export_health;
 mod extensions;
 mod failures;
 mod feed;

@@ -11,6 +11,7 @@ use towpath_proto::follow::Backoff;
 
 use crate::engine::Engine;
 use crate::engine::changed_feeds::ChangedFeeds;
+use crate::engine::export_health::ExportHealth;
 use crate::engine::roles::{self, Lease, Roles};
 use crate::export::summary::ExportSummary;
 use crate::export::target::Target;
@@ -40,6 +41,8 @@ pub struct KeptTree {
 ///
 /// Any number of nodes may be configured with the same target: the role has the tree's name.
 pub async fn keep(engine: Arc<Engine>, roles: Arc<Roles>, fetcher: Arc<Fetcher>, kept: KeptTree, stop: Stop) {
+    // Shown from the start, and not only once something failed.
+    record(&engine, &kept, None);
     // Again for each tree that takes the place of one that was removed.
     while !*stop.borrow() {
         // Before the role is asked for, since the role has the tree's name.
@@ -63,14 +66,26 @@ pub async fn keep(engine: Arc<Engine>, roles: Arc<Roles>, fetcher: Arc<Fetcher>,
     }
 }
 
+/// Records the end of an export, or of an attempt to begin one.
+fn record(engine: &Engine, kept: &KeptTree, failure: Option<&str>) {
+    ExportHealth::of(engine).record(&kept.base_url, failure, engine.now());
+}
+
 /// Reads the tree's name, as soon as its target responds.
 async fn name(engine: &Engine, kept: &KeptTree, stop: &Stop) -> Option<String> {
     let mut backoff = ExportBackoff::default();
     loop {
         let wait = match name_of(kept.target.as_ref()).await {
-            Ok(name) => return Some(name),
+            Ok(name) => {
+                // The failure of an export is over with the next one only.
+                if backoff.failures > 0 {
+                    record(engine, kept, None);
+                }
+                return Some(name);
+            }
             Err(e) => {
                 engine.metrics.exports_failed.inc();
+                record(engine, kept, Some(&e.to_string()));
                 backoff.failed(&e)
             }
         };
@@ -98,6 +113,10 @@ async fn keep_now(keeper: TreeKeeper, fetcher: Arc<Fetcher>, stop: Stop) {
     };
     // Beside each other: a slow hub delays no export.
     tokio::join!(exporting, pinger.clone().run(stop.clone()));
+    // Another node keeps the tree now, and knows how it is. A tree that was removed is not whole before it is written anew.
+    if !*keeper.end.borrow() {
+        record(&keeper.engine, &keeper.kept, None);
+    }
 }
 
 struct TreeKeeper {
@@ -135,6 +154,8 @@ impl TreeKeeper {
             let taken = if is_all { self.changes.take() } else { Vec::new() };
             match self.export(&mut tree, which.clone()).await {
                 Ok(summary) => {
+                    let failed = (!summary.failed.is_empty()).then(|| summary.failed.join("; "));
+                    record(&self.engine, &self.kept, failed.as_deref());
                     backoff.succeeded(&summary);
                     if is_all {
                         next_all = Instant::now() + FULL_INTERVAL;
@@ -153,6 +174,7 @@ impl TreeKeeper {
                 }
                 Err(e) => {
                     self.engine.metrics.exports_failed.inc();
+                    record(&self.engine, &self.kept, Some(&e.to_string()));
                     if let ExportedFeeds::These(ids) = which {
                         self.changes.mark(ids);
                     }

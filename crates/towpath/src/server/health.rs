@@ -14,6 +14,7 @@ use crate::document::prebuilt::Answer;
 use crate::document::respond::whole;
 use crate::engine::Engine;
 use crate::engine::certificate::CertificateEnd;
+use crate::engine::export_health::ExportHealth;
 use crate::protocols::diffdelta::Recovery;
 use crate::protocols::websub::HubState;
 use crate::protocols::websub::pings::PingHealth;
@@ -66,8 +67,11 @@ pub(super) fn parts(engine: &Engine) -> Map<String, Value> {
     parts.extend(certificate(engine).map(|part| ("certificate", part)));
     parts.extend(sources(engine).map(|part| ("sources", part)));
     parts.extend(engine.sinks.counts().map(|counts| ("sinks", sinks(counts))));
-    parts.extend(PingHealth::of(engine).counts().map(|(failing, total)| ("hubs", hubs(failing, total))));
-    parts.extend(HubState::of(engine).counts().map(|(failing, total)| ("hub", hubs(failing, total))));
+    parts.extend(PingHealth::of(engine).counts().map(|(failing, total)| ("hubs", receivers(failing, total))));
+    parts.extend(HubState::of(engine).counts().map(|(failing, total)| ("hub", receivers(failing, total))));
+    parts.extend(
+        ExportHealth::of(engine).counts().map(|(failing, total)| ("exports", receivers(failing, total))),
+    );
     if engine.is_shared() {
         parts.push(("cluster", json!({ "status": "ok", "roles": engine.metrics.roles.get() })));
     }
@@ -190,8 +194,8 @@ fn sinks(counts: SinkCounts) -> Value {
     json!({ "status": status, "total": total, "failing": failing, "paused": paused, "dead_letters": dead_letters })
 }
 
-/// State of hubs of others, or of the subscribers at the own hub.
-fn hubs(failing: usize, total: usize) -> Value {
+/// State of hubs of others, of the subscribers at the own hub, or of exported trees.
+fn receivers(failing: usize, total: usize) -> Value {
     // Readers are served whatever becomes of them, and subscribers can pull.
     let status = if failing > 0 { "degraded" } else { "ok" };
     json!({ "status": status, "total": total, "failing": failing })

@@ -5,6 +5,7 @@ use serde::Serialize;
 use towpath_client::{Protocol, redact};
 use towpath_proto::diffdelta::wire::GLOBAL;
 
+use crate::engine::export_health::ExportHealth;
 use crate::engine::mirror_state;
 use crate::engine::scheduled::{self, ScheduledChange};
 use crate::engine::{Engine, Feed};
@@ -100,6 +101,7 @@ pub(crate) fn node_problems(engine: &Engine) -> Vec<String> {
         .chain(engine.log_failure())
         .chain(global)
         .chain(engine.sinks.problems())
+        .chain(ExportHealth::of(engine).problems())
         .collect()
 }
 

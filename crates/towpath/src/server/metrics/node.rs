@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::engine::Engine;
 use crate::engine::certificate::CertificateEnd;
+use crate::engine::export_health::ExportHealth;
 use crate::protocols::websub::HubState;
 use crate::protocols::websub::pings::PingHealth;
 
@@ -49,6 +50,9 @@ impl Collector for NodeCollector {
         gauge("other_hubs", "Hubs of others that this node tells of changes", Some(counted(total)))?;
         let help = "Hubs of others that took no ping the last time";
         gauge("other_hubs_failing", help, Some(counted(failing)))?;
+        let (failing, _) = ExportHealth::of(engine).counts().unwrap_or_default();
+        let help = "Static trees whose last export from this node failed, or left feeds out";
+        gauge("exports_failing", help, Some(counted(failing)))?;
         let stats = engine.store.stats();
         gauge("store_bytes", "Size of the store on disk", stats.map(|stats| signed(stats.bytes)))?;
         let Some(stats) = stats else { return Ok(()) };
