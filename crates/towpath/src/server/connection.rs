@@ -170,8 +170,9 @@ where
         tracing::debug!(%peer, error = %e, "a connection failed");
         let parts = connection.into_parts();
         let filter = parts.io.into_inner();
-        if filter.has_refused() {
-            long_head::refuse(filter.into_inner(), &parts.read_buf, &worker.engine, peer).await;
+        if let Some(fault) = filter.refused() {
+            let stream = filter.into_inner();
+            long_head::refuse(stream, &parts.read_buf, (fault, &e), &worker.engine, peer).await;
         }
     }
 }
@@ -225,9 +226,9 @@ async fn serve_http(
         Some(Err(e)) => {
             tracing::debug!(%peer, error = %e, "a connection failed");
             let parts = connection.into_parts();
-            if parts.io.has_refused() {
+            if let Some(fault) = parts.io.refused() {
                 let (stream, _) = parts.io.into_parts();
-                long_head::refuse(stream, &parts.read_buf, engine, peer).await;
+                long_head::refuse(stream, &parts.read_buf, (fault, &e), engine, peer).await;
             }
             None
         }

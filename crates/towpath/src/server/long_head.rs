@@ -1,5 +1,5 @@
-//! Requests whose head is too long, or has too many fields: hyper refuses them without a body, and this says what to
-//! do instead.
+//! Requests whose head is too long, has too many fields, or is malformed: hyper refuses them without a body, and this
+//! says what is wrong and what to do instead.
 //!
 //! hyper sends its refusal by itself, in the middle of a head. [`RefusalFilter`] keeps it from the socket. The rest of the
 //! head is read and forgotten, because a browser that is still sending shows no answer, and because the address may have
@@ -28,8 +28,13 @@ use crate::engine::Engine;
 const MAX_COUNT: usize = 100;
 /// Fewest bytes of a head that hyper refuses: one field more, each with a name of a letter and no value.
 const MIN_REFUSED: usize = (MAX_COUNT + 1) * "a:\r\n".len();
-/// Beginning of hyper's own refusal.
-const REFUSAL: &[u8] = b"HTTP/1.1 431 ";
+/// Beginnings of hyper's own refusals.
+const TOO_LONG: &[u8] = b"HTTP/1.1 431 ";
+const MALFORMED: &[u8] = b"HTTP/1.1 400 ";
+/// Field of a refusal. Our own answers with this status have a body.
+const NO_BODY: &[u8] = b"\r\ncontent-length: 0\r\n";
+/// Most bytes of a refusal.
+const MAX_REFUSAL: usize = 256;
 /// Longest time, and most bytes, that are spent on the rest of a head. Chromium's addresses have up to 2 MiB.
 const REST_TIME: Duration = Duration::from_secs(2);
 const MAX_REST: usize = 4 << 20;
@@ -40,36 +45,57 @@ const MAX_PATH: usize = 1 << 10;
 /// Longest time in which a client takes the answer.
 const WRITE_TIME: Duration = Duration::from_secs(10);
 
-/// A stream that keeps hyper's refusal of a long head from the client.
+/// Reason for which hyper refuses a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeadFault {
+    TooLong,
+    Malformed,
+}
+
+/// A stream that keeps hyper's refusal of a head from the client.
 #[derive(Debug)]
 pub(super) struct RefusalFilter<S> {
     stream: S,
     /// Bytes that were read since the last write. An answer that only looks like a refusal has no long head before it.
     unanswered: usize,
-    has_refused: bool,
+    refused: Option<HeadFault>,
 }
 
 impl<S> RefusalFilter<S> {
     /// A stream of which `read` bytes were read before.
     pub(super) fn new(stream: S, read: usize) -> Self {
-        Self { stream, unanswered: read, has_refused: false }
+        Self { stream, unanswered: read, refused: None }
     }
 
     pub(super) fn into_inner(self) -> S {
         self.stream
     }
 
-    /// Returns true if hyper has refused a head, and the client does not know it yet.
-    pub(super) fn has_refused(&self) -> bool {
-        self.has_refused
+    /// Returns the reason if hyper has refused a head, and the client does not know it yet.
+    pub(super) fn refused(&self) -> Option<HeadFault> {
+        self.refused
     }
 
     /// Returns true if a write is kept back.
     fn keeps(&mut self, from: &[u8]) -> bool {
-        self.has_refused |= self.unanswered >= MIN_REFUSED && from.starts_with(REFUSAL);
-        self.unanswered = 0;
-        self.has_refused
+        let unanswered = std::mem::take(&mut self.unanswered);
+        if self.refused.is_none() {
+            self.refused = match from {
+                _ if unanswered >= MIN_REFUSED && from.starts_with(TOO_LONG) => Some(HeadFault::TooLong),
+                _ if unanswered > 0 && is_malformed(from) => Some(HeadFault::Malformed),
+                _ => None,
+            };
+        }
+        self.refused.is_some()
     }
+}
+
+/// Returns true for hyper's refusal of a malformed head: nothing but a head, which says that no body follows.
+fn is_malformed(from: &[u8]) -> bool {
+    from.starts_with(MALFORMED)
+        && from.len() <= MAX_REFUSAL
+        && from.ends_with(b"\r\n\r\n")
+        && from.windows(NO_BODY.len()).any(|part| part == NO_BODY)
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for RefusalFilter<S> {
@@ -103,7 +129,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for RefusalFilter<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The answer is still to be sent.
-        if self.has_refused {
+        if self.refused.is_some() {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_shutdown(context)
@@ -126,22 +152,30 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for RefusalFilter<S> {
     }
 }
 
-/// Answers a request whose head hyper has refused, of which `start` was read.
+/// Answers a request whose head hyper has refused with an error, of which `start` was read.
 pub(super) async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     start: &[u8],
+    (fault, error): (HeadFault, &hyper::Error),
     engine: &Arc<Engine>,
     peer: SocketAddr,
 ) {
     let mut head = LongHead::default();
     let is_whole = head.take(start);
-    if !is_whole {
+    // What is malformed may have no end, and its client waits for the answer.
+    if !is_whole && fault == HeadFault::TooLong {
         // What did not come in time is not waited for: the answer goes out all the same.
         let _ = timeout(REST_TIME, head.read_rest(&mut stream)).await;
     }
     let request = head.request();
     let is_head = request.method() == Method::HEAD;
-    let answer = respond_with_refusal(engine.clone(), peer, &request);
+    let answer = match fault {
+        HeadFault::TooLong => respond_with_refusal(engine.clone(), peer, &request),
+        HeadFault::Malformed => {
+            let detail = format!("this is not a request of HTTP/1.1 (RFC 9112): {error}");
+            respond_with(engine.clone(), peer, &request, RouteError::bad_request(detail))
+        }
+    };
     let sent = timeout(WRITE_TIME, stream.write_all(&encode(&answer, engine, is_head))).await;
     if let Ok(Ok(())) = sent {
         // It may have gone already.
@@ -156,7 +190,10 @@ pub(super) fn respond_with_refusal<B>(engine: Arc<Engine>, peer: SocketAddr, req
          fields; shorten the search, or remove this site's cookies",
         MAX_HEAD >> 10
     );
-    let error = RouteError::new(RouteErrorKind::HeadTooLarge, detail);
+    respond_with(engine, peer, request, RouteError::new(RouteErrorKind::HeadTooLarge, detail))
+}
+
+fn respond_with<B>(engine: Arc<Engine>, peer: SocketAddr, request: &Request<B>, error: RouteError) -> Answer {
     match console::Refused::of(peer, request) {
         Some(refused) => refused.page(engine, error),
         None => Problem::from(error).response(),
@@ -279,15 +316,30 @@ mod tests {
         let mut filter = RefusalFilter::new(tokio::io::join(tokio::io::repeat(b'x'), Vec::new()), 0);
         // The content of somebody's item.
         filter.write_all(b"HTTP/1.1 431 no refusal").await.unwrap();
-        assert!(!filter.has_refused());
+        assert_eq!(filter.refused(), None);
         let mut head = vec![0; MAX_HEAD];
         filter.read_exact(&mut head).await.unwrap();
         filter.write_all(b"HTTP/1.1 200 OK").await.unwrap();
         filter.read_exact(&mut head).await.unwrap();
         filter.write_all(b"HTTP/1.1 431 Request Header Fields Too Large").await.unwrap();
         filter.write_all(b"more").await.unwrap();
-        assert!(filter.has_refused());
+        assert_eq!(filter.refused(), Some(HeadFault::TooLong));
         let sent = filter.into_inner().into_inner().1;
         assert_eq!(sent, b"HTTP/1.1 431 no refusalHTTP/1.1 200 OK");
+    }
+
+    #[tokio::test]
+    async fn only_a_refusal_without_a_body_tells_of_a_malformed_head() {
+        const OWN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        let mut filter = RefusalFilter::new(tokio::io::join(tokio::io::repeat(b'x'), Vec::new()), 0);
+        // The content of an item, after the head of its answer.
+        filter.write_all(OWN).await.unwrap();
+        let mut head = [0; 16];
+        filter.read_exact(&mut head).await.unwrap();
+        filter.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 9\r\n\r\n").await.unwrap();
+        assert_eq!(filter.refused(), None);
+        filter.read_exact(&mut head).await.unwrap();
+        filter.write_all(OWN).await.unwrap();
+        assert_eq!(filter.refused(), Some(HeadFault::Malformed));
     }
 }

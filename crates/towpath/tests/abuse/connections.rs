@@ -312,6 +312,35 @@ fn a_head_with_many_fields_is_refused_with_a_reason() {
     }
 }
 
+/// hyper refuses what is no HTTP without a word.
+#[test]
+fn a_malformed_request_is_refused_with_a_reason() {
+    let dir = TestFolder::new(IMPATIENT);
+    let server = dir.serve();
+    for head in [
+        "G\u{1}T / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+        "GET / HTTP/3.0\r\n\r\n",
+        "\u{16}\u{3}\u{1}",
+    ] {
+        let mut stream = connect(&server);
+        stream.write_all(head.as_bytes()).unwrap();
+        let (status, text) = KeptConnection(BufReader::new(stream)).response();
+        let problem: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        assert_eq!((status, &problem["status"]), (400, &400.into()), "{head:?}: {text}");
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("RFC 9112")), "{text}");
+    }
+    // Behind a request that was answered, too.
+    let mut stream = connect(&server);
+    let host = stream.peer_addr().unwrap();
+    write!(stream, "GET /livez HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+    let mut kept = KeptConnection(BufReader::new(stream));
+    assert_eq!(kept.response().0, 200);
+    kept.0.get_mut().write_all(b"nonsense\r\n\r\n").unwrap();
+    let (status, text) = kept.response();
+    assert!(status == 400 && text.contains("RFC 9112"), "{status} {text}");
+}
+
 /// Peak memory of a process, in MiB.
 fn peak_memory(server: &TestServer) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::server::guarded_stream::GuardedStream;
-use crate::server::long_head::RefusalFilter;
+use crate::server::long_head::{HeadFault, RefusalFilter};
 
 /// A socket, and the bytes that hyper reads before those of the socket.
 pub(in crate::server) struct Rewind {
@@ -61,9 +61,9 @@ impl Rewind {
         (self.io.into_inner().into_inner(), self.prefix)
     }
 
-    /// Returns true if hyper has refused a long head, and the client does not know it yet.
-    pub(in crate::server) fn has_refused(&self) -> bool {
-        self.io.inner().has_refused()
+    /// Returns the reason if hyper has refused a head, and the client does not know it yet.
+    pub(in crate::server) fn refused(&self) -> Option<HeadFault> {
+        self.io.inner().refused()
     }
 }
 
