@@ -58,9 +58,9 @@ pub(crate) fn copy_into(
     let receiver = teller.clone();
     let on_refused_item = if stop_on_refused_item { OnRefusedItem::Stop } else { OnRefusedItem::SetAside };
     let refused = state.as_deref().map_or_else(|| DeadLetterFile::new(REFUSED), DeadLetterFile::beside);
-    let sink = SinkOptions::default().with_on_refused_item(on_refused_item).with_dead_letters(refused);
+    let writing = SinkOptions::default().with_on_refused_item(on_refused_item).with_dead_letters(refused);
     let options = IntoSinkOptions::default()
-        .with_sink(sink)
+        .with_sink(writing)
         .with_on_notice(move |notice| receiver.tell(&notice))
         .with_stop(stopped);
     let copied = wait_stoppable(py, &stop, async move {

@@ -22,6 +22,12 @@ impl Failure {
         Self { class: "UsageError", message: message.into(), url: None, status: None }
     }
 
+    /// An error of a later version of the client, which these bindings do not tell apart.
+    fn other(message: impl ToString) -> Self {
+        let message = redact::credentials(&message.to_string());
+        Self { class: "TowpathError", message, url: None, status: None }
+    }
+
     fn at(class: &'static str, url: &str, message: impl ToString) -> Self {
         let message = redact::credentials(&message.to_string());
         Self { class, message, url: Some(redact::url(url)), status: None }
@@ -46,6 +52,7 @@ impl From<FollowError> for Failure {
             }
             FollowError::Protocol { url, .. } => Self::at("ProtocolError", url, &error),
             FollowError::Usage(why) => Self::usage(redact::credentials(why)),
+            other => Self::other(other),
         }
     }
 }
@@ -68,6 +75,7 @@ impl From<ChangesError> for Failure {
         match error {
             ChangesError::Follow(error) => error.into(),
             ChangesError::State(error) => error.into(),
+            other => Self::other(other),
         }
     }
 }
@@ -91,6 +99,7 @@ impl From<IntoSinkError> for Failure {
             IntoSinkError::Follow(error) => error.into(),
             IntoSinkError::Discover(error) => error.into(),
             IntoSinkError::Sink(error) => error.into(),
+            other => Self::other(other),
         }
     }
 }
@@ -104,6 +113,7 @@ impl From<PublishError> for Failure {
             }
             PublishError::Response { url, .. } => Self::at("ProtocolError", url, &error),
             PublishError::Usage(why) => Self::usage(redact::credentials(why)),
+            other => Self::other(other),
         }
     }
 }
