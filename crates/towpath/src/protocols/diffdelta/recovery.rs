@@ -16,6 +16,7 @@ use crate::engine::{Engine, Feed};
 use crate::protocols::diffdelta::publish::{publish, publish_global};
 use crate::protocols::diffdelta::run::Run;
 use crate::protocols::diffdelta::state::DiffDelta;
+use crate::protocols::sup::Sup;
 use crate::store_error::StoreError;
 
 /// Number of feeds that are published at the same time.
@@ -97,6 +98,12 @@ async fn recover_all(engine: &Arc<Engine>) -> Result<(), StoreError> {
     let chains = DiffDelta::of(engine).global.sources().await;
     let is_new = |feed: &Arc<Feed>| !chains.get(feed.id()).is_some_and(|chain| is_published(feed, chain));
     let feeds: Vec<_> = engine.feeds().into_iter().filter(|feed| !feed.is_filter() && is_new(feed)).collect();
+    let now = engine.now();
+    for feed in engine.feeds() {
+        if let Some(chain) = chains.get(feed.id()).filter(|chain| is_published(&feed, chain)) {
+            Sup::of(engine).on_recovered_document(&feed, chain.minted_seq, chain.generated_at, now);
+        }
+    }
     // Kept, they would be copied when the first of them changes.
     drop(chains);
     Recovery::of(engine)

@@ -149,6 +149,21 @@ impl Sup {
         }
     }
 
+    /// Lists a recent update a second time after a start, if its documents were built long after it: the process before may
+    /// have ended between the document and its second listing. `built` is the time of the current document.
+    pub(crate) fn on_recovered_document(
+        &self,
+        feed: &Feed,
+        seq: Seq,
+        built: Option<Timestamp>,
+        now: Timestamp,
+    ) {
+        let is_recent = |at: Timestamp| now.duration_since(at).unsigned_abs() < RETENTION;
+        if let Some(built) = built.filter(|_| feed.last_append().is_some_and(is_recent)) {
+            self.on_late_document(feed, seq, built);
+        }
+    }
+
     /// Returns the number of feeds with recent updates; `None` while a document is being built.
     pub fn recent(&self) -> Option<usize> {
         let mut updates = self.updates.try_lock()?;
@@ -249,6 +264,31 @@ mod tests {
         assert_eq!(sup.recent(), Some(4));
         // 130 seconds, beginning a second back.
         assert!(listed(&sup, time(132)).is_empty());
+    }
+
+    /// A disk may be full between an append and its document, and the process may end just after that.
+    #[test]
+    fn a_document_that_was_late_before_a_start_is_told_of_again() {
+        let links = Arc::new(SupLinks::new("https://a.example", HashSet::new(), ""));
+        let config = Config::parse("", Path::new("towpath.toml")).unwrap();
+        let feed = Feed::new(FeedConfig::unnamed(id("news")));
+        feed.set_last_append(time(0), time(0));
+        let now = time(60);
+        let long_ago = time(-200_000);
+        for (appended, built, is_told) in [
+            (time(0), Some(time(6)), true),
+            (time(0), Some(time(0)), false),
+            (time(0), None, false),
+            (long_ago, Some(time(6)), false),
+        ] {
+            let sup = Sup::recover(&config, &links, [], now);
+            feed.set_last_append(appended, appended);
+            sup.on_recovered_document(&feed, 5, built, now);
+            std::thread::sleep(DELAY + Duration::from_millis(50));
+            let listed = listed(&sup, time(62));
+            assert_eq!(listed.len(), usize::from(is_told), "{appended} {built:?}");
+            assert!(listed.iter().all(|(_, update)| update != "5"), "another update id");
+        }
     }
 
     #[test]
