@@ -5,7 +5,7 @@
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::format::relation;
 use crate::format::xml::{Ns, Tag, XmlReader, XmlToken};
@@ -14,9 +14,6 @@ use crate::item::Item;
 /// Keys of [`Item::extra`] for what a line gives.
 pub(crate) const ATTACHMENTS: &str = "attachments";
 pub(crate) const IMAGE: &str = "image";
-
-/// Keys of [`Item::extra`] for what a source's format gives.
-pub(crate) const FORMATS: [&str; 2] = ["json_feed", "xml"];
 
 /// Modules of RSS with images and other media.
 pub(crate) const MEDIA_RSS: &str = "http://search.yahoo.com/mrss/";
@@ -54,11 +51,23 @@ fn read_sha256<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Stri
 pub fn attachments(item: &Item) -> Vec<Attachment> {
     let published = item.extra.get(ATTACHMENTS).and_then(Value::as_array);
     let published = published.into_iter().flatten().filter_map(|one| Attachment::deserialize(one).ok());
-    let members =
-        item.extra.get("json_feed").and_then(|feed| feed.get("attachments")).and_then(Value::as_array);
+    each_once(published.chain(of_formats(&item.extra)))
+}
+
+/// Returns the attachments that a source gave in the form of its format, of an item's `extra`.
+pub(crate) fn source_attachments(extra: &Map<String, Value>) -> Vec<Attachment> {
+    each_once(of_formats(extra))
+}
+
+fn of_formats(extra: &Map<String, Value>) -> impl Iterator<Item = Attachment> {
+    let members = extra.get("json_feed").and_then(|feed| feed.get("attachments")).and_then(Value::as_array);
     let members = members.into_iter().flatten().filter_map(of_json_feed);
+    members.chain(elements(extra).filter_map(of_element))
+}
+
+fn each_once(attachments: impl Iterator<Item = Attachment>) -> Vec<Attachment> {
     let mut found: Vec<Attachment> = Vec::new();
-    for attachment in published.chain(members).chain(elements(item).filter_map(of_element)) {
+    for attachment in attachments {
         if found.iter().all(|known| known.url != attachment.url) {
             found.push(attachment);
         }
@@ -68,18 +77,19 @@ pub fn attachments(item: &Item) -> Vec<Attachment> {
 
 /// Returns the URL of an item's image.
 pub fn image(item: &Item) -> Option<String> {
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-    let member = |name: &str| text(item.extra.get("json_feed").and_then(|feed| feed.get(name)));
-    let published = text(item.extra.get(IMAGE));
-    published
-        .or_else(|| member("image"))
-        .or_else(|| member("banner_image"))
-        .or_else(|| elements(item).find_map(image_of_element))
+    let published = item.extra.get(IMAGE).and_then(Value::as_str).map(str::to_owned);
+    published.or_else(|| source_image(&item.extra))
+}
+
+/// Returns the URL of the image that a source gave in the form of its format, of an item's `extra`.
+pub(crate) fn source_image(extra: &Map<String, Value>) -> Option<String> {
+    let member = |name: &str| extra.get("json_feed")?.get(name)?.as_str().map(str::to_owned);
+    member("image").or_else(|| member("banner_image")).or_else(|| elements(extra).find_map(image_of_element))
 }
 
 /// Iterates over the stored elements of an item.
-fn elements(item: &Item) -> impl Iterator<Item = &str> {
-    let stored = item.extra.get("xml").and_then(Value::as_array);
+fn elements(extra: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    let stored = extra.get("xml").and_then(Value::as_array);
     stored.into_iter().flatten().filter_map(Value::as_str)
 }
 

@@ -32,6 +32,7 @@ mod blocking_store;
 pub mod conformance;
 pub mod destination;
 pub mod exec;
+mod file_identity;
 pub mod folder;
 pub mod nats;
 pub mod postgres;

@@ -576,7 +576,7 @@ fn gated(first: String, later: String) -> (Runtime, RawServer, Arc<AtomicBool>) 
     (runtime, origin, gate)
 }
 
-/// What a poll that runs reads may be older than what its operator has just mended.
+/// A poll that runs may have read the source as it was before its operator mended it.
 #[test]
 fn a_poll_that_is_asked_for_during_another_comes_after_it() {
     let (_runtime, origin, gate) = gated(rss("1", "Old"), rss("1", "Mended"));

@@ -155,7 +155,7 @@ fn feeds_that_publishing_creates() {
     assert_eq!((read("made").status, publish("made")), (410, 410));
 }
 
-/// What was written to a private feed is not shown to strangers because the file does not name it any more.
+/// A private feed is not shown to strangers because the file does not name it any more.
 #[test]
 fn a_private_feed_that_leaves_the_file_stays_private() {
     let tokens = "create_feeds = true\ntokens = ['t0ken']";

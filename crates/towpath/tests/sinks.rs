@@ -469,7 +469,7 @@ fn a_sink_copies_feeds_that_come_with_a_log() {
     assert_eq!(server.stop(), Some(0));
 }
 
-/// What came before the sink is left out, and nothing of feeds that are made after it.
+/// Changes before the sink are left out, and none of feeds that are made after it.
 #[test]
 fn a_sink_from_now_on_has_all_of_later_feeds() {
     let (receiver, _) = answering(204);

@@ -49,9 +49,7 @@ pub struct LineItem {
 impl LineItem {
     pub(super) fn of(item: &Item) -> Self {
         let mut extra = item.extra.clone();
-        let source = SourceMedia::of(&extra);
-        let image = take_image(&mut extra, source.image);
-        let attachments = take_attachments(&mut extra, source.attachments);
+        let (image, attachments) = (take_image(&mut extra), take_attachments(&mut extra));
         Self {
             title: item.title.clone(),
             url: item.url.clone(),
@@ -67,11 +65,13 @@ impl LineItem {
     }
 
     pub(super) fn into_item(mut self, id: String, content: Option<Content>) -> Item {
-        let source = SourceMedia::of(&self.extra);
-        if let Some(image) = self.image.filter(|image| source.image.as_ref() != Some(image)) {
+        // What the source gave is in `extra` in the form of its format.
+        if let Some(image) = self.image
+            && Some(&image) != attachment::source_image(&self.extra).as_ref()
+        {
             self.extra.insert(attachment::IMAGE.into(), image.into());
         }
-        if !self.attachments.is_empty() && self.attachments != source.attachments {
+        if !self.attachments.is_empty() && self.attachments != attachment::source_attachments(&self.extra) {
             let attachments = serde_json::to_value(self.attachments).unwrap_or_default();
             self.extra.insert(attachment::ATTACHMENTS.into(), attachments);
         }
@@ -90,29 +90,10 @@ impl LineItem {
     }
 }
 
-/// Attachments and image that a source gave in the form of its format. It stays in `extra`, so that a copy has it; readers of
-/// lines need to know one form only.
-#[derive(Default)]
-struct SourceMedia {
-    attachments: Vec<Attachment>,
-    image: Option<String>,
-}
-
-impl SourceMedia {
-    fn of(extra: &Map<String, Value>) -> Self {
-        let formats = extra.iter().filter(|(key, _)| attachment::FORMATS.contains(&key.as_str()));
-        let extra: Map<_, _> = formats.map(|(key, value)| (key.clone(), value.clone())).collect();
-        if extra.is_empty() {
-            return Self::default();
-        }
-        let item = Item { extra, ..Item::default() };
-        Self { attachments: attachment::attachments(&item), image: attachment::image(&item) }
-    }
-}
-
-/// Takes a published image out of `extra`. One that equals the source's stays there, too: without it, nothing would tell that
-/// it was published.
-fn take_image(extra: &mut Map<String, Value>, of_source: Option<String>) -> Option<String> {
+/// Takes a published image out of `extra`; without one, returns that of the source, whose own form stays there. One that
+/// equals the source's stays there, too: without it, nothing would tell that it was published.
+fn take_image(extra: &mut Map<String, Value>) -> Option<String> {
+    let of_source = attachment::source_image(extra);
     match extra.get(attachment::IMAGE) {
         None => of_source,
         Some(Value::String(image)) => {
@@ -128,7 +109,8 @@ fn take_image(extra: &mut Map<String, Value>, of_source: Option<String>) -> Opti
 
 /// Takes published attachments out of `extra`, as [`take_image`] does. Those that would not come back as they were, such as a
 /// foreign value or an empty list, stay there only.
-fn take_attachments(extra: &mut Map<String, Value>, of_source: Vec<Attachment>) -> Vec<Attachment> {
+fn take_attachments(extra: &mut Map<String, Value>) -> Vec<Attachment> {
+    let of_source = attachment::source_attachments(extra);
     let Some(published) = extra.get(attachment::ATTACHMENTS) else { return of_source };
     let read = Vec::<Attachment>::deserialize(published).unwrap_or_default();
     if read.is_empty() || serde_json::to_value(&read).ok().as_ref() != Some(published) {

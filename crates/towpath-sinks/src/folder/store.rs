@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use towpath_client::durable_file::replace;
@@ -16,6 +15,7 @@ use towpath_proto::{Item, Op};
 
 use super::index::FeedIndex;
 use super::names;
+use crate::file_identity::FileIdentity;
 use crate::whole::whole;
 
 /// Folder of our own files.
@@ -28,8 +28,8 @@ const FEEDS: &str = "feeds.json";
 /// The open folder.
 pub(super) struct FolderStore {
     path: PathBuf,
-    /// Device and inode of the folder of our own files.
-    identity: (u64, u64),
+    /// Identity of the folder of our own files.
+    identity: FileIdentity,
     positions: SinkStateFile,
     feeds: HashMap<String, FeedFolder>,
     /// Source of each feed. Two feeds of one name would overwrite each other's items.
@@ -57,7 +57,7 @@ impl FolderStore {
             )));
         }
         fs::create_dir_all(&own).map_err(failed)?;
-        let identity = identity(&own).map_err(failed)?;
+        let identity = FileIdentity::of(&own).map_err(failed)?;
         let positions = SinkStateFile::open(NAME, &own.join("positions.json"))
             .map_err(|error| SinkError::refused(error.to_string()))?;
         let sources = read_sources(&own).map_err(|error| match error.kind() {
@@ -72,7 +72,7 @@ impl FolderStore {
 
     /// Fails if another folder, or none, stands where this one was opened: a copy there would lack what went before.
     fn check_identity(&self) -> Result<(), SinkError> {
-        if identity(&self.path.join(OWN)).is_ok_and(|found| found == self.identity) {
+        if self.identity.is_at(&self.path.join(OWN)) {
             return Ok(());
         }
         Err(SinkError::refused(format!(
@@ -276,12 +276,6 @@ fn stored_item(path: &Path) -> io::Result<Option<Item>> {
 
 fn damaged(path: &Path, error: &dyn fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{} cannot be read: {error}", path.display()))
-}
-
-/// Returns what tells a folder from another one at its place.
-fn identity(folder: &Path) -> io::Result<(u64, u64)> {
-    let found = fs::metadata(folder)?;
-    Ok((found.dev(), found.ino()))
 }
 
 /// Returns the error of an operation on the folder.

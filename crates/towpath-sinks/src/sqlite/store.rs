@@ -1,7 +1,6 @@
 //! The open database: applies a batch, its history and its position in one transaction.
 
 use std::collections::{HashMap, HashSet};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use super::error::{classify, is_about_row};
 use super::schema::prepare;
 use super::statements::Statements;
 use super::writer::BatchWriter;
+use crate::file_identity::FileIdentity;
 use crate::tables::{KeepChanges, Repeats, TableOptions, position};
 
 /// Time that a statement waits for another program's lock before the batch is tried again.
@@ -33,8 +33,7 @@ const TRIM: usize = 20_000;
 pub(super) struct SqliteStore {
     connection: Connection,
     path: PathBuf,
-    /// Number of the file, to see that it was replaced.
-    inode: u64,
+    identity: FileIdentity,
     tables: TableOptions,
     sql: Statements,
     sources: HashMap<String, OpenSource>,
@@ -81,11 +80,11 @@ impl SqliteStore {
         connection.pragma_update(None, "journal_size_limit", LOG_BYTES).map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(32);
         prepare(&mut connection, destination)?;
-        let inode = std::fs::metadata(&path).map(|file| file.ino()).map_err(|error| {
+        let identity = FileIdentity::of(&path).map_err(|error| {
             SinkError::unavailable(format!("cannot use the database {}: {error}", path.display()))
         })?;
         let (tables, sql) = (destination.tables.clone(), Statements::new(&destination.tables));
-        Ok(Self { connection, path, inode, tables, sql, sources: HashMap::new() })
+        Ok(Self { connection, path, identity, tables, sql, sources: HashMap::new() })
     }
 
     /// Reads the position of a source, and what is applied of its unfinished unit.
@@ -113,8 +112,7 @@ impl SqliteStore {
 
     /// Applies a batch: all of it, or nothing.
     pub(super) fn apply(&mut self, batch: &SinkBatch) -> Result<(), SinkError> {
-        let is_same = std::fs::metadata(&self.path).is_ok_and(|file| file.ino() == self.inode);
-        if !is_same {
+        if !self.identity.is_at(&self.path) {
             // SQLite would go on writing to a file without a name, and all of it would be lost.
             let why = "the file was moved or removed while it was open; start again";
             return Err(SinkError::refused(format!(

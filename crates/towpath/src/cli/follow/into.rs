@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use towpath_client::fleet::{FleetOptions, follow_fleet};
+use towpath_client::fleet::follow_fleet;
 use towpath_client::sink::{
     DeadLetterFile, FleetObserver, FleetSink, FollowObserver, OnRefusedItem, SinkFailure, SinkOpener,
     SinkOptions, SinkOutput, SinkQueue, SinkStateFile, SinkWriter,
@@ -15,7 +15,7 @@ use url::Url;
 
 use super::args::FollowArgs;
 use super::exit::{FollowEnd, fleet_exit, stopped_early};
-use super::plan::{find_route, follow_route, many_feeds};
+use super::plan::{find_route, fleet_options, follow_route, many_feeds};
 use super::progress::SinkProgress;
 use crate::cli::error::{CliError, Exit};
 use crate::cli::feed_url::is_node;
@@ -129,15 +129,7 @@ async fn follow_many(
     }
     let feeds = many_feeds(&args)?;
     let mode = args.mode();
-    let defaults = FleetOptions::default();
-    let every = args.every.unwrap_or(defaults.every);
-    let options = defaults
-        .with_protocol(args.feed_protocol())
-        .with_from(args.from)
-        .with_mode(mode)
-        .with_every(every)
-        .with_limits(args.limits.limits())
-        .with_large_folder(args.large_content);
+    let options = fleet_options(&args);
     let fetcher = args.headers.fetcher(&feeds)?;
     let feeds: Vec<Arc<str>> = feeds.into_iter().map(|url| url.as_str().into()).collect();
     let output = Arc::new(FleetSink::new(opener, CliFollowObserver(progress)));

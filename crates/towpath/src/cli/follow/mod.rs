@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use towpath_client::FollowRoute;
-use towpath_client::fleet::{FleetOptions, follow_fleet};
+use towpath_client::fleet::follow_fleet;
 use towpath_client::progress::FollowProgress;
 use towpath_client::state_file::{self, SavedFollow, StateFile};
 use url::Url;
@@ -27,7 +27,7 @@ use super::state_log::StateLog;
 use crate::stop::{self, Stop, unless_stopped};
 use args::FollowArgs;
 use exit::{exit, fleet_exit, stopped_early};
-use plan::{find_route, follow_route, many_feeds};
+use plan::{find_route, fleet_options, follow_route, many_feeds};
 
 /// Follows feeds until stopped, or with `--once` until they have caught up.
 pub(crate) async fn follow(args: FollowArgs) -> Result<Exit, CliError> {
@@ -114,16 +114,7 @@ async fn follow_many(args: FollowArgs, stop: &Stop) -> Result<Exit, CliError> {
         None => (FleetStates::Memory(HashMap::new()), None),
     };
     let mode = args.mode();
-    let defaults = FleetOptions::default();
-    let every = args.every.unwrap_or(defaults.every);
-    let options = defaults
-        .with_protocol(args.feed_protocol())
-        .with_from(args.from)
-        .with_mode(mode)
-        .with_every(every)
-        .with_schedule(schedule)
-        .with_limits(args.limits.limits())
-        .with_large_folder(args.large_content);
+    let options = fleet_options(&args).with_schedule(schedule);
     let fetcher = args.headers.fetcher(&feeds)?;
     let output = Arc::new(FleetLines::new(std::io::stdout(), states));
     let feeds: Vec<Arc<str>> = feeds.into_iter().map(|url| url.as_str().into()).collect();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use towpath_client::fleet::FleetOptions;
 use towpath_client::{
     DiscoverError, Fetcher, FollowPace, FollowRoute, FollowSummary, FollowerOptions, Output, RouteFollower,
     RouteOrigin, RouteRequest, drive_with_calls, listen, pushed_follower,
@@ -15,6 +16,19 @@ use crate::cli::feed_list;
 use crate::cli::feed_url::listen_address;
 use crate::cli::terminal::message;
 use crate::stop::Stop;
+
+/// Returns the options of a follow of several feeds.
+pub(super) fn fleet_options(args: &FollowArgs) -> FleetOptions {
+    let defaults = FleetOptions::default();
+    let every = args.every.unwrap_or(defaults.every);
+    defaults
+        .with_protocol(args.feed_protocol())
+        .with_from(args.from.clone())
+        .with_mode(args.mode())
+        .with_every(every)
+        .with_limits(args.limits.limits())
+        .with_large_folder(args.large_content.clone())
+}
 
 fn options(args: &FollowArgs) -> FollowerOptions {
     FollowerOptions::default()

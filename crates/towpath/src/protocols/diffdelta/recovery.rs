@@ -96,12 +96,13 @@ async fn recover_all(engine: &Arc<Engine>) -> Result<(), StoreError> {
     // Without the global feed's state every feed is looked at: nothing else would publish them before their next append.
     let loaded = DiffDelta::of(engine).global.load(engine).await;
     let chains = DiffDelta::of(engine).global.sources().await;
-    let is_new = |feed: &Arc<Feed>| !chains.get(feed.id()).is_some_and(|chain| is_published(feed, chain));
-    let feeds: Vec<_> = engine.feeds().into_iter().filter(|feed| !feed.is_filter() && is_new(feed)).collect();
-    let now = engine.now();
-    for feed in engine.feeds() {
-        if let Some(chain) = chains.get(feed.id()).filter(|chain| is_published(&feed, chain)) {
-            Sup::of(engine).on_recovered_document(&feed, chain.minted_seq, chain.generated_at, now);
+    let (now, mut feeds) = (engine.now(), Vec::new());
+    for feed in engine.feeds().into_iter().filter(|feed| !feed.is_filter()) {
+        match chains.get(feed.id()).filter(|chain| is_published(&feed, chain)) {
+            Some(chain) => {
+                Sup::of(engine).on_recovered_document(&feed, chain.minted_seq, chain.generated_at, now);
+            }
+            None => feeds.push(feed),
         }
     }
     // Kept, they would be copied when the first of them changes.

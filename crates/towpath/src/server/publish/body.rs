@@ -26,7 +26,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub(super) enum BodyForm {
     /// Lines, a JSON array of lines, or one line as a document.
     Lines,
-    /// The same, said to be JSON.
+    /// Lines in a body that is said to be JSON: one of them, or an array.
     Json,
     /// JSON of another program, mapped by `[feed.publish.json]`.
     Foreign,
